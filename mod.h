@@ -1,0 +1,4487 @@
+/* mod.h - v0.1.0 - Mixture-of-Depths transformers in one C header - public domain or MIT, at your choice
+
+   Tensors, an autograd tape, expert-choice routing, Mixture-of-Depths (MoD) transformer blocks, training and causal
+   sampling. C99 that is also C++11. Needs libc and libm; uses OpenMP where the compiler is asked for it; nothing else.
+
+   In exactly one C or C++ file:
+
+      #define MOD_IMPLEMENTATION
+      #include "mod.h"
+
+   and `cc -O3 file.c -lm` (add -fopenmp for threads). Everywhere else just include it.
+
+   QUICK FACTS
+      a model is a zeroed struct       mod_config cfg = {0}; cfg.vocab_size = 256; ... zero means default
+      no allocation after set-up       exact bytes are known beforehand; your buffer, your allocator, or malloc
+      no global state                  every object is independent; a model that nobody trains may be shared by threads
+      errors are values                a code, a sentence and a position; never prints, exits or aborts
+      the same bits                    one seed gives the same weights and tokens run after run, for any number of
+                                       threads, any batch, gcc or clang, -O0 or -O3, with AVX-512 or without SIMD
+                                       (plain arithmetic: multiply, round, add, round; see SAME BITS below)
+      a compiler's -ffast-math         is refused with an #error: it changes results and removes NaN checks
+
+   OVERRIDES: define before including, the same in every file
+      MOD_STATIC            all functions static: the whole library private to one file
+      MODDEF                linkage of public functions, if `extern` or `static` is not what you want
+      MOD_USE_DOUBLE        mod_real is double: for gradient checks and teaching; slower, and not the same bits
+      MOD_NO_OPENMP         ignore OpenMP even if the compiler has it on
+      MOD_NO_MALLOC         no default allocator: you give a buffer or a mod_allocator
+      MOD_MALLOC, MOD_FREE  both or neither: malloc and free by other names
+      MOD_ASSERT            called on the library's own invariants (default: nothing)
+      MOD_ALLOW_FAST_MATH   build in spite of -ffast-math; the same bits and NaN checks are then not promised
+
+   RECENT HISTORY
+      0.1.0  the algorithm: tape, ops, routing, dense and MoD blocks, training, sampling
+
+   CONTENTS (search for the tag)
+      1  what it does not do; limits     >>limits       9  tape: tensors and autograd      >>api-tape
+      2  the idea on one page            >>idea        10  ops                             >>api-ops
+      3  step by step                    >>steps       11  model                           >>api-model
+      4  memory, errors, same bits,      >>concepts    12  training                        >>api-train
+         threads, C++                                  13  sampling                        >>api-sample
+      5  results, errors, plumbing       >>api-base    14  implementation, in this order:  >>config >>size >>arena
+      6  configuration of a model        >>api-config      >>rng >>math >>kernels >>route >>tape >>ops >>model
+      7  random numbers                  >>api-rng         >>blocks >>account >>train >>sample >>host
+      8  routing on plain arrays         >>api-route   15  licence                         >>licence
+
+   To learn the algorithm read >>idea, then >>route, >>blocks and >>ops of the implementation.
+
+
+   >>limits  WHAT IT DOES NOT DO; LIMITS
+   ------------------------------------
+   No tokenizer (ids in, ids out; a byte is a fine token), no GPU, no files yet, no cache yet: sampling runs the causal
+   forward pass again for every token. No mixture of experts yet.
+   vocab_size, context <= 2^20; n_layers <= 1024; d_model <= 2^16; d_ff <= 2^18; rows of a batch <= 2^24.
+   Stack use stays below 40 KB. Sizes are computed in checked arithmetic: what does not fit is refused.
+
+
+   >>idea  THE IDEA ON ONE PAGE
+   ----------------------------
+   A transformer spends the same work on every token in every block. Mixture-of-Depths (Raposo et al. 2024,
+   arXiv:2404.02258) fixes beforehand how many tokens, k of T, may enter a block, and lets the block choose which:
+
+      token          one position of a sequence; its state is a row x_i of d_model numbers
+      block          attention and MLP; what it adds to x is its *delta*
+      router         one vector w per routed block; the score of a token is r_i = w . x_i
+      capacity c     the share of tokens a routed block takes: k = floor(c T), at least 1
+      expert-choice  the block picks its tokens (the k best scores); no token picks, so the load is always even
+      gate g         how the score scales the delta, so that the router receives a gradient: g(r) = r, sigmoid(r),
+                     1 + a tanh(r), or 1
+      routed block   does this; every second block by default, the first is full ("dense")
+
+      mod_block(X):                             X: T rows, in order of position
+         r    = X w                             a score for every row
+         S    = positions of the k largest r    ties: the earlier position; S ascending
+         X~   = rows S of X                     gathered: the rest costs nothing from here on
+         h    = attention(norm(X~))             among the rows of S only, causal, at their original positions
+         m    = mlp(norm(X~ + h))
+         X[S] = X~ + g(r[S]) (h + m)            all other rows pass unchanged, bit for bit
+         (a dense block is the same with S = everything and g = 1)
+
+   Why top-k is not causal: whether token 5 is among the k best depends on tokens that come after it. In training that
+   is fine; in sampling those tokens do not exist yet. The remedy: a *predictor*, a small net that sees x_i alone
+   (with no gradient into the model) learns to answer "will the top-k take this token?". When sampling, a token enters
+   the block iff the predictor's logit is above a threshold. Or the router itself is trained for it by an auxiliary
+   loss. The gate is the router's in either case. Here that is two modes of one forward pass: MOD_MODE_TOPK to train,
+   MOD_MODE_CAUSAL to evaluate honestly and to sample. Loss is worth quoting in causal mode only.
+
+
+   >>steps  STEP BY STEP
+   ---------------------
+      mod_error err;
+      mod_config cfg = {0};                                        // what a model is; in C++ write {}
+      cfg.vocab_size = 256; cfg.context = 128; cfg.n_layers = 6; cfg.d_model = 64; cfg.n_heads = 4;
+
+      mod_model *model = mod_model_create(&cfg, NULL, &err);        // NULL: malloc; or mod_model_init(your memory)
+      if (!model) puts(err.message);
+      mod_model_randomize(model, 1);                                // seed
+
+      mod_train_desc how = {0};                                     // how to train; zero means default
+      how.n_seqs = 8; how.steps = 1000; how.lr = 3e-3;
+      mod_trainer *trainer = mod_trainer_create(model, &how, NULL, &err);   // gradients, moments, tape: once
+
+      mod_batch batch = {0};                                        // 8 sequences of 128 token ids, and the ids that
+      batch.n_seqs = 8; batch.length = 128;                         // should follow each (-1: no target)
+      batch.tokens = tokens; batch.targets = targets;
+      for (step = 0; step < 1000; ++step) {
+         mod_step_info info;
+         fill(tokens, targets);                                     // yours
+         if (mod_train_step(trainer, &batch, &info, &err) != MOD_RESULT_OK) puts(err.message);
+      }
+
+      mod_tape_desc fwd = {0}; fwd.forward_only = 1;                // evaluate or sample: a small forward-only tape
+      batch.n_seqs = 1; batch.targets = NULL; batch.mode = MOD_MODE_CAUSAL;
+      size_t bytes;
+      mod_forward_plan(&cfg, &batch, &fwd, &bytes, &err);
+      mod_tape *tape = mod_tape_create(&fwd, bytes, NULL, &err);
+      mod_forward out;
+      batch.length = n;                                             // n tokens so far
+      mod_tape_reset(tape);
+      mod_model_forward(model, tape, NULL, &batch, &out, &err);
+      next = mod_sample(out.logits->data + (n - 1) * 256, 256, &sampling, n, &err);
+
+      mod_tape_destroy(tape); mod_trainer_destroy(trainer); mod_model_destroy(model);
+
+
+   >>concepts  MEMORY, ERRORS, SAME BITS, THREADS, C++
+   ---------------------------------------------------
+   Names. `init` builds an object in your memory and `plan` says how much it takes; `create`/`destroy` do it with a
+   mod_allocator (NULL: MOD_MALLOC and MOD_FREE). `resolve` fills in defaults, `check` says what is wrong.
+
+   Memory. Each object is one block: nothing is allocated after set-up. The tape is an arena; `mod_tape_reset` forgets
+   everything on it. How large? The same code that builds a network runs once on a *measuring* tape, which counts and
+   has no data, and the count is exact: that many bytes succeed, one byte less is refused. How many tokens enter a block
+   depends on the data in causal mode, so rows are reserved at their maximum. Memory must be aligned to 8 bytes.
+
+   Errors. Functions return a mod_result or a pointer (NULL on failure) and fill a mod_error if you give one. A tape
+   keeps its first error: later ops do nothing and return NULL, and NULL passes through, so that a network reads as
+   straight lines with one check at the end. A failing call changes nothing that it does not say it changes.
+
+   Same bits. Floating-point addition is not associative, so the order of every sum is part of this library's contract:
+   one chain per output element of a matrix product, in the order of the inner index; sums along a row in sixteen
+   interleaved parts; gradients over (sequence, position) ascending. Threads split outputs, never sums. exp, tanh, log,
+   sin and cos are mod.h's own. Not promised: MOD_USE_DOUBLE, fast-math, x87 arithmetic, flushed denormals, and clang's
+   -ffp-contract=fast (mod_build_info() tells). NaN payloads and signs are not promised.
+
+   Threads. Say n_threads when you make a tape or a trainer; default 1. OpenMP runs them if compiled in, or your own
+   pool through mod_jobs; the library starts none by itself. An object is used by one caller at a time.
+
+   C++. The header compiles as C++11. Write `mod_config cfg = {};` and assign the fields.
+*/
+
+#ifndef MOD_H_MIXTURE_OF_DEPTHS
+#define MOD_H_MIXTURE_OF_DEPTHS
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define MOD_H_VERSION 100 /* major * 10000 + minor * 100 + patch */
+
+#if defined(__GNUC__)
+#define MOD__UNUSED __attribute__((unused)) /* no warning about a function that this program does not call */
+#else
+#define MOD__UNUSED
+#endif
+#ifndef MODDEF
+#ifdef MOD_STATIC
+#define MODDEF MOD__UNUSED static
+#else
+#define MODDEF extern
+#endif
+#endif
+
+#if defined(MOD_STATIC) && !defined(MOD_IMPLEMENTATION)
+#error "mod.h: MOD_STATIC makes every function private to a file, so that file must define MOD_IMPLEMENTATION too"
+#endif
+#ifdef MOD_IMPL
+#error "mod.h: the macro is MOD_IMPLEMENTATION"
+#endif
+#if defined(MOD_MALLOC) != defined(MOD_FREE)
+#error "mod.h: define both MOD_MALLOC and MOD_FREE, or neither"
+#endif
+
+#ifdef MOD_USE_DOUBLE /* the names differ, so that files built with and without it fail to link */
+typedef double mod_real;
+#define mod_tape_init mod_tape_init_f64
+#define mod_tape_create mod_tape_create_f64
+#define mod_model_init mod_model_init_f64
+#define mod_model_create mod_model_create_f64
+#define mod_route_topk mod_route_topk_f64
+#define mod_route_threshold mod_route_threshold_f64
+#define mod_sample mod_sample_f64
+#else
+typedef float mod_real;
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ====================================================================================================================
+   >>api-base  Results, errors, plumbing
+   ==================================================================================================================== */
+
+#define MOD__RESULTS(X)                                       \
+   X(OK, 0)       /* done                                  */ \
+   X(ARG, -1)     /* an argument is NULL or out of range   */ \
+   X(CONFIG, -2)  /* settings that make no model           */ \
+   X(SHAPE, -3)   /* tensors that do not fit together      */ \
+   X(MEMORY, -4)  /* memory too small, or none to be had   */ \
+   X(ALIGN, -5)   /* memory not aligned to 8 bytes         */ \
+   X(RANGE, -6)   /* a token or target that does not exist */ \
+   X(NUMERIC, -7) /* NaN, or a loss that is not finite     */ \
+   X(STATE, -8)   /* not at this point                     */
+#define MOD__RESULT_ENUM(name, value) MOD_RESULT_##name = value,
+typedef enum mod_result { MOD__RESULTS(MOD__RESULT_ENUM) MOD_RESULT_LAST = -8 } mod_result;
+#undef MOD__RESULT_ENUM
+
+/* What went wrong. Every function that takes a `mod_error *` accepts NULL, and sets it on success too (MOD_RESULT_OK). */
+typedef struct mod_error {
+   mod_result code;
+   const char *message; /* a constant sentence */
+   int block;           /* block counted from 0; -1: none in particular */
+   int64_t where;       /* position, element, token or dimension that the sentence speaks of; -1: none */
+} mod_error;
+
+/* Your allocator. alloc returns memory aligned to 8 bytes or NULL. Only `create` and `destroy` functions call it. */
+typedef struct mod_allocator {
+   void *(*alloc)(size_t size, void *user);
+   void (*free)(void *memory, void *user);
+   void *user;
+} mod_allocator;
+
+/* Your thread pool. run calls task(arg, i) for every i in [0, n_tasks), in any order, and returns when all are done. */
+typedef void (*mod_task)(void *arg, int i);
+typedef struct mod_jobs {
+   void (*run)(mod_task task, void *arg, int n_tasks, void *user); /* NULL: OpenMP, or one after the other */
+   void *user;
+} mod_jobs;
+
+/* A stack of bytes over your memory. With base NULL it only counts. Pieces start at multiples of 16 from base. */
+typedef struct mod_arena {
+   unsigned char *base;
+   size_t size, used, peak; /* peak: the largest `used` so far */
+} mod_arena;
+
+/* MOD_H_VERSION of the implementation. */
+MODDEF int mod_version(void);
+
+/* One line: version, number type, threads, and whether the same-bits promise holds in this build on this machine. */
+MODDEF const char *mod_build_info(void);
+
+/* "SHAPE" for MOD_RESULT_SHAPE; "UNKNOWN" for what is no result. */
+MODDEF const char *mod_result_name(mod_result result);
+
+/* Arena over `size` bytes at `memory` (aligned to 8), or, with memory NULL, one that counts up to `size`. */
+MODDEF mod_result mod_arena_init(mod_arena *arena, void *memory, size_t size, mod_error *err);
+/* Takes count * size bytes into *out (NULL while counting). Fails, changing nothing, if they are not there. */
+MODDEF mod_result mod_arena_push(mod_arena *arena, size_t count, size_t size, void **out, mod_error *err);
+/* Gives back everything pushed since `used` was `mark`. */
+MODDEF mod_result mod_arena_rewind(mod_arena *arena, size_t mark, mod_error *err);
+
+/* ====================================================================================================================
+   >>api-config  Configuration of a model: what a model file stores
+   ==================================================================================================================== */
+
+typedef enum mod_norm { MOD_NORM_DEFAULT, MOD_NORM_RMS, MOD_NORM_LAYER } mod_norm;
+typedef enum mod_position { MOD_POSITION_DEFAULT, MOD_POSITION_ROPE, MOD_POSITION_LEARNED } mod_position;
+typedef enum mod_activation {
+   MOD_ACTIVATION_DEFAULT,
+   MOD_ACTIVATION_GELU,  /* mlp(x) = gelu(x W1) W2, the tanh form of gelu */
+   MOD_ACTIVATION_RELU,  /* mlp(x) = relu(x W1) W2 */
+   MOD_ACTIVATION_SWIGLU /* mlp(x) = (silu(x Wg) * x W1) W2 */
+} mod_activation;
+typedef enum mod_bias_use { MOD_BIAS_DEFAULT, MOD_BIAS_OFF, MOD_BIAS_ON } mod_bias_use;
+typedef enum mod_head {
+   MOD_HEAD_DEFAULT,
+   MOD_HEAD_TIED,  /* next token: logits = x E^T with the embedding E */
+   MOD_HEAD_UNTIED /* next token: logits = x W with a matrix of its own */
+} mod_head;
+
+/* g(r): what the router's score r multiplies the block's delta with. */
+typedef enum mod_gate_kind {
+   MOD_GATE_DEFAULT,
+   MOD_GATE_RAW,     /* r, the paper's equation 1 */
+   MOD_GATE_SIGMOID, /* 1 / (1 + exp(-r)) */
+   MOD_GATE_TANH,    /* 1 + a tanh(r): the identity at r = 0 */
+   MOD_GATE_ONE      /* 1: the router learns nothing from the loss */
+} mod_gate_kind;
+
+/* How a block selects its tokens. */
+typedef enum mod_select {
+   MOD_SELECT_DEFAULT,
+   MOD_SELECT_ALL,       /* a dense block: no router, no selection */
+   MOD_SELECT_LEARNED,   /* the router's scores */
+   MOD_SELECT_STOCHASTIC /* the paper's control: random scores, gate 1, no router, no predictor */
+} mod_select;
+
+/* Who decides in causal mode, and is trained for it in top-k mode. */
+typedef enum mod_causal {
+   MOD_CAUSAL_DEFAULT,
+   MOD_CAUSAL_PREDICTOR, /* a predictor on the stopped gradient: leaves the language model untouched */
+   MOD_CAUSAL_ROUTER,    /* the router's own score, by the auxiliary loss on it (paper, section 3.5, first way) */
+   MOD_CAUSAL_BOTH,      /* both are trained; the predictor decides */
+   MOD_CAUSAL_NONE       /* neither is trained; the router's score decides */
+} mod_causal;
+
+/* Settings of one block, for mod_config.blocks; zero: as the config says. */
+typedef struct mod_block_config {
+   int select;      /* mod_select */
+   int gate;        /* mod_gate_kind */
+   double capacity; /* in (0, 1] */
+} mod_block_config;
+
+/* A zeroed field takes the default written beside it. */
+typedef struct mod_config {
+   int vocab_size; /* required: number of token ids */
+   int context;    /* required: longest sequence */
+   int n_layers;   /* required: number of blocks */
+   int d_model;    /* required: width of a row */
+   int n_heads;    /* 0 = d_model / 64, at least 1; must divide d_model */
+   int n_kv_heads; /* 0 = n_heads; must divide n_heads (grouped-query attention) */
+   int d_ff;       /* 0 = 4 * d_model; SwiGLU: 8/3 * d_model rounded up to a multiple of 16 */
+   int norm;       /* mod_norm; 0 = RMS */
+   int position;   /* mod_position; 0 = RoPE */
+   int activation; /* mod_activation; 0 = GELU */
+   int bias;       /* mod_bias_use; 0 = off; on: every linear map and LayerNorm has one, routers never */
+   int head;       /* mod_head; 0 = tied */
+
+   int select;         /* mod_select of the routed blocks; 0 = learned; MOD_SELECT_ALL makes a dense model */
+   int route_first;    /* 0 = 2: the first routed block, counted from 1 */
+   int route_every;    /* 0 = 2: every second block from there on */
+   double capacity;    /* 0 = 0.125: share of the tokens that a routed block takes */
+   int gate;           /* mod_gate_kind; 0 = raw */
+   double gate_scale;  /* 0 = 0.2: a in 1 + a tanh(r) */
+   int causal;         /* mod_causal; 0 = predictor */
+   double router_loss; /* 0 = 0.01: weight of the auxiliary loss on the router */
+   double predictor_loss; /* 0 = 1: weight of the predictor's loss */
+
+   double norm_eps;  /* 0 = 1e-5 */
+   double rope_base; /* 0 = 10000 */
+   const mod_block_config *blocks; /* NULL, or [n_layers]: overrides block by block; copied by mod_model_init */
+} mod_config;
+
+/* The config with every default filled in. NULL gives a zeroed config. Does not check. */
+MODDEF mod_config mod_config_resolve(const mod_config *cfg);
+/* MOD_RESULT_CONFIG and a sentence naming the field, if no model can be made of it. */
+MODDEF mod_result mod_config_check(const mod_config *cfg, mod_error *err);
+/* The resolved settings of block `block` in [0, n_layers): dense blocks have select = MOD_SELECT_ALL, capacity 1.
+   A block outside gives a zeroed struct. */
+MODDEF mod_block_config mod_config_block(const mod_config *cfg, int block);
+
+/* ====================================================================================================================
+   >>api-rng  Random numbers: counter-based, a pure function of (seed, stream, index), never of call order
+   ==================================================================================================================== */
+
+/* A stream number from a name such as "blocks.1.router". NULL is the empty name. */
+MODDEF uint64_t mod_random_stream(const char *name);
+/* A further stream number from a stream and a number: for keys such as (purpose, step, block). */
+MODDEF uint64_t mod_random_substream(uint64_t stream, uint64_t number);
+/* 64 random bits; a uniform number in [0, 1) with 53 bits; a normal number (mean 0, deviation 1; |x| < 6.8). */
+MODDEF uint64_t mod_random_bits(uint64_t seed, uint64_t stream, uint64_t index);
+MODDEF double mod_random_uniform(uint64_t seed, uint64_t stream, uint64_t index);
+MODDEF double mod_random_normal(uint64_t seed, uint64_t stream, uint64_t index);
+
+/* ====================================================================================================================
+   >>api-route  Routing on plain arrays: the algorithm itself, usable alone; no memory, no tape
+   ==================================================================================================================== */
+
+/* k = clamp(floor(capacity * n_tokens + 1e-6), 1, n_tokens), in double: 0.29 of 200 is 58. 0 for no tokens.
+   -1 for n_tokens < 0 or a capacity that is not in (0, 1]. Source: paper section 3.2 (C = k). */
+MODDEF int mod_route_capacity(int n_tokens, double capacity);
+
+/* kept[0 .. k-1] = the positions of the k largest of score[0 .. n-1], ascending. Ties go to the earlier position,
+   -0 equals +0, +-inf are legal. NaN: MOD_RESULT_NUMERIC with its position, and nothing is written.
+   0 <= k <= n. O(n). Not causal. Source: paper section 3.4, expert-choice. */
+MODDEF mod_result mod_route_topk(const mod_real *score, int n, int k, int *kept, mod_error *err);
+
+/* kept = the positions with score strictly above theta, ascending; *n_kept how many (0 .. n; kept has room for n).
+   Each decision reads its own score only: causal. NaN as above, in theta too. Source: paper section 3.5. */
+MODDEF mod_result mod_route_threshold(const mod_real *score, int n, double theta, int *kept, int *n_kept,
+                                      mod_error *err);
+
+/* ====================================================================================================================
+   >>api-tape  Tape: tensors and reverse-mode autograd
+   ==================================================================================================================== */
+
+enum { MOD_TENSOR_MAX_DIM = 4, MOD_TENSOR_MAX_INPUTS = 3 };
+
+typedef struct mod_tape mod_tape;
+typedef struct mod_tensor mod_tensor;
+
+/* Row-major numbers, and the record of the op that made them. Ops read a tensor of any dimension as a matrix: its
+   last dimension is the columns, all before are the rows. Belongs to its tape; valid until reset, rewind or destroy. */
+struct mod_tensor {
+   int n_dim, dim[MOD_TENSOR_MAX_DIM];
+   int n_max;      /* 0, or: dim[0] depends on the data and memory is reserved for n_max of it */
+   mod_real *data; /* NULL while measuring */
+   mod_real *grad; /* NULL: no gradient flows here */
+   mod_tensor *in[MOD_TENSOR_MAX_INPUTS];
+   void *saved; /* the op's own memory, kept for its backward pass */
+   void *user;  /* custom ops: yours */
+   void (*backward)(mod_tape *tape, mod_tensor *out); /* adds to in[i]->grad; NULL for leaves */
+   const void *arg[2]; /* built-in ops: rows, ids, targets */
+   int option[3];
+   double value;
+   mod_tensor *previous; /* made before this one */
+};
+
+/* Whose rows a tensor [n, ...] holds: which sequence, which position. */
+typedef struct mod_rows {
+   int n_seqs;     /* sequences */
+   int n;          /* rows: those of sequence 0, then of sequence 1, ... */
+   int n_max;      /* rows reserved, >= n */
+   int length_max; /* rows reserved for one sequence */
+   int ragged;     /* 1: n depends on the data */
+   int selected;   /* 1: selected from other rows, their parent */
+   int *start;     /* [n_seqs + 1] sequence s has rows start[s] .. start[s+1] - 1 */
+   int *position;  /* [n] position in the sequence, ascending within it */
+   int *index;     /* [n] selected rows: which row of the parent each is; else NULL */
+} mod_rows;
+
+typedef struct mod_tape_desc {
+   int n_threads;    /* 0 = 1; a run never uses more */
+   int forward_only; /* 1: no gradients; a block's memory is used again by the next */
+   int measure;      /* 1: count, compute nothing; memory is needed for the tensors' descriptions only */
+   mod_jobs jobs;
+} mod_tape_desc;
+
+typedef struct mod_mark {
+   size_t used, counted;
+   mod_tensor *last;
+} mod_mark;
+
+/* A tape in your memory (aligned to 8 bytes, `size` at least some 300 bytes). desc NULL: all defaults. NULL on failure. */
+MODDEF mod_tape *mod_tape_init(const mod_tape_desc *desc, void *memory, size_t size, mod_error *err);
+/* The same in one allocation; mod_tape_destroy gives it back (NULL: nothing to do). allocator NULL: MOD_MALLOC. */
+MODDEF mod_tape *mod_tape_create(const mod_tape_desc *desc, size_t size, const mod_allocator *allocator, mod_error *err);
+MODDEF void mod_tape_destroy(mod_tape *tape);
+/* Forgets all tensors and the error. The peak stays. NULL: nothing to do. */
+MODDEF void mod_tape_reset(mod_tape *tape);
+/* Where the tape stands, and back to there: forgets the tensors made since (not an error). A mark from before a reset
+   or an earlier rewind is refused with MOD_RESULT_ARG. */
+MODDEF mod_mark mod_tape_mark(const mod_tape *tape);
+MODDEF mod_result mod_tape_rewind(mod_tape *tape, mod_mark mark, mod_error *err);
+/* The tape's first error since its last reset, or MOD_RESULT_OK. */
+MODDEF mod_result mod_tape_status(const mod_tape *tape, mod_error *err);
+/* Most bytes in use so far, with everything; after a measuring run: the size that mod_tape_init needs. 0 for NULL. */
+MODDEF size_t mod_tape_peak(const mod_tape *tape);
+/* Floating-point operations of the forward ops since the last reset: 2 per multiply-add of matmuls and attention, at
+   the row counts that occurred. Exact below 2^53. 0 for NULL. */
+MODDEF double mod_tape_flops(const mod_tape *tape);
+/* Reverse pass from `loss` (one element, with a gradient): d(loss)/d(leaf) is added to the grad of every leaf, other
+   gradients are set. No recursion. Once per recording. On a measuring tape it counts what it would need. */
+MODDEF mod_result mod_tape_backward(mod_tape *tape, mod_tensor *loss, mod_error *err);
+/* Puts an error on the tape, unless it has one: for custom ops and networks of your own. `message` must be constant. */
+MODDEF void mod_tape_fail(mod_tape *tape, mod_result code, const char *message, int64_t where);
+
+/* ====================================================================================================================
+   >>api-ops  Ops: compute at once, record themselves, return NULL on a failed tape
+   ==================================================================================================================== */
+
+/* Your numbers as a tensor, not copied. grad NULL: a constant; else gradients are added there. dim has n_dim in [1, 4]
+   entries >= 0. data may be NULL on a measuring tape. */
+MODDEF mod_tensor *mod_leaf(mod_tape *tape, mod_real *data, mod_real *grad, int n_dim, const int *dim);
+
+/* a [.., m, k] . b [k, n] -> [.., m, n];  a [m, k] . b^T, b [n, k] -> [m, n];  a^T . b, a [k, m], b [k, n] -> [m, n] */
+MODDEF mod_tensor *mod_matmul(mod_tape *tape, mod_tensor *a, mod_tensor *b);
+MODDEF mod_tensor *mod_matmul_nt(mod_tape *tape, mod_tensor *a, mod_tensor *b);
+MODDEF mod_tensor *mod_matmul_tn(mod_tape *tape, mod_tensor *a, mod_tensor *b);
+
+/* Element by element. b has a's shape, or is one row [n] or [1, n], or one column [rows, 1]; then it is broadcast. */
+MODDEF mod_tensor *mod_add(mod_tape *tape, mod_tensor *a, mod_tensor *b);
+MODDEF mod_tensor *mod_sub(mod_tape *tape, mod_tensor *a, mod_tensor *b);
+MODDEF mod_tensor *mod_mul(mod_tape *tape, mod_tensor *a, mod_tensor *b);
+/* x + b with b [n], on every row. */
+MODDEF mod_tensor *mod_bias(mod_tape *tape, mod_tensor *x, mod_tensor *b);
+/* s x, with a constant s (finite). */
+MODDEF mod_tensor *mod_scale(mod_tape *tape, mod_tensor *x, double s);
+
+MODDEF mod_tensor *mod_exp(mod_tape *tape, mod_tensor *x);
+MODDEF mod_tensor *mod_log(mod_tape *tape, mod_tensor *x);
+MODDEF mod_tensor *mod_gelu(mod_tape *tape, mod_tensor *x); /* tanh form */
+MODDEF mod_tensor *mod_silu(mod_tape *tape, mod_tensor *x); /* x sigmoid(x) */
+MODDEF mod_tensor *mod_relu(mod_tape *tape, mod_tensor *x);
+MODDEF mod_tensor *mod_sigmoid(mod_tape *tape, mod_tensor *x);
+MODDEF mod_tensor *mod_tanh(mod_tape *tape, mod_tensor *x);
+
+/* Along the last dimension. gain and bias are [columns]; gain (and for LayerNorm bias) may be NULL. eps > 0. */
+MODDEF mod_tensor *mod_softmax(mod_tape *tape, mod_tensor *x);
+MODDEF mod_tensor *mod_rmsnorm(mod_tape *tape, mod_tensor *x, mod_tensor *gain, double eps);
+MODDEF mod_tensor *mod_layernorm(mod_tape *tape, mod_tensor *x, mod_tensor *gain, mod_tensor *bias, double eps);
+
+/* Rows ids[0 .. n-1] of table [vocab, d] -> [n, d]. The ids are not copied: keep them until after backward. An id
+   outside is MOD_RESULT_RANGE. Backward adds rows in order. */
+MODDEF mod_tensor *mod_embedding(mod_tape *tape, mod_tensor *table, const int *ids, int n);
+
+/* cos and sin of position * base^(-2 i / head_dim), in double, rounded once: [n_positions, head_dim], (cos, sin) pairs. */
+MODDEF mod_tensor *mod_rope_table(mod_tape *tape, int n_positions, int head_dim, double base);
+/* Rotates adjacent pairs of every head of x [rows->n, heads * head_dim] by its row's position. table: as above. */
+MODDEF mod_tensor *mod_rope(mod_tape *tape, mod_tensor *x, const mod_rows *rows, mod_tensor *table);
+
+typedef enum mod_mask { MOD_MASK_CAUSAL, MOD_MASK_FULL } mod_mask;
+/* Multi-head attention, softmax(q k^T / sqrt(head_dim)) v, within each sequence. q [q_rows->n, n_heads * hd];
+   k, v [kv_rows->n, n_kv_heads * hd]; n_kv_heads divides n_heads; -> like q. MOD_MASK_CAUSAL: a query sees the keys at
+   its position and before. A query that sees no key gives 0. Memory: linear in the sequence. */
+MODDEF mod_tensor *mod_attention(mod_tape *tape, mod_tensor *q, mod_tensor *k, mod_tensor *v, const mod_rows *q_rows,
+                                 const mod_rows *kv_rows, int n_heads, int n_kv_heads, mod_mask mask);
+
+/* Rows of n_seqs sequences of up to `length` tokens. lengths NULL: all full; else [n_seqs], 0 <= lengths[s] <= length,
+   and only these rows exist: padding is never computed. */
+MODDEF mod_rows *mod_rows_make(mod_tape *tape, int n_seqs, int length, const int *lengths);
+/* Of each sequence the k = mod_route_capacity(its length, capacity) rows with the largest score. score [rows->n, 1].
+   The selection is a constant: no gradient flows through it. NaN: MOD_RESULT_NUMERIC with the position. */
+MODDEF mod_rows *mod_rows_topk(mod_tape *tape, const mod_rows *rows, mod_tensor *score, double capacity);
+/* The rows with score strictly above theta. */
+MODDEF mod_rows *mod_rows_threshold(mod_tape *tape, const mod_rows *rows, mod_tensor *score, double theta);
+/* [rows->n] bytes: 1 where a row of `rows` is in `kept`, a selection of it. NULL on failure and while measuring. */
+MODDEF unsigned char *mod_rows_mask(mod_tape *tape, const mod_rows *rows, const mod_rows *kept);
+
+/* y_j = x_(index j): the rows `kept` of x. Without a parent: x itself, with a gradient of its own. */
+MODDEF mod_tensor *mod_gather(mod_tape *tape, mod_tensor *x, const mod_rows *kept);
+/* y = x, and y_(index j) += weight_j delta_j: delta [kept->n, d], weight [kept->n, 1] or NULL for 1. Other rows are
+   copied bit for bit. */
+MODDEF mod_tensor *mod_scatter_add(mod_tape *tape, mod_tensor *x, mod_tensor *delta, mod_tensor *weight,
+                                   const mod_rows *kept);
+/* g(r), element by element; a: the scale of MOD_GATE_TANH. */
+MODDEF mod_tensor *mod_gate(mod_tape *tape, mod_tensor *r, mod_gate_kind kind, double a);
+/* x, through which no gradient flows. */
+MODDEF mod_tensor *mod_stop_grad(mod_tape *tape, mod_tensor *x);
+
+/* Sum and mean of all elements -> [1]. Accumulated in double, in order. The mean of nothing is 0. */
+MODDEF mod_tensor *mod_sum(mod_tape *tape, mod_tensor *x);
+MODDEF mod_tensor *mod_mean(mod_tape *tape, mod_tensor *x);
+/* -log softmax(logits)[target], summed over the rows with target >= 0 (-1: ignored) and divided by count -> [1].
+   logits [n, classes]; targets [n], not copied. count 0: the number of those rows. The exact value is in ->value. */
+MODDEF mod_tensor *mod_cross_entropy(mod_tape *tape, mod_tensor *logits, const int *targets, double count);
+/* Binary cross-entropy of sigmoid(logits) with targets 0 or 1, summed and divided by count (0: their number) -> [1].
+   targets: one byte for each element, not copied. The exact value is in ->value. */
+MODDEF mod_tensor *mod_bce_logits(mod_tape *tape, mod_tensor *logits, const unsigned char *targets, double count);
+
+/* The same elements in another shape (shares data and gradient). */
+MODDEF mod_tensor *mod_reshape(mod_tape *tape, mod_tensor *x, int n_dim, const int *dim);
+/* Exchanges two dimensions. */
+MODDEF mod_tensor *mod_transpose(mod_tape *tape, mod_tensor *x, int dim_a, int dim_b);
+/* `count` entries from `first` on along a dimension. */
+MODDEF mod_tensor *mod_slice(mod_tape *tape, mod_tensor *x, int dim, int first, int count);
+/* a, then b, along a dimension. */
+MODDEF mod_tensor *mod_concat(mod_tape *tape, mod_tensor *a, mod_tensor *b, int dim);
+
+/* An op of your own. forward fills out->data from out->in[i]->data (not called while measuring); backward, which may be
+   NULL, adds to out->in[i]->grad where that is not NULL. Both see out->user and out->saved (saved_bytes, zeroed). */
+typedef struct mod_custom_desc {
+   int n_in;
+   mod_tensor *in[MOD_TENSOR_MAX_INPUTS];
+   int n_dim, dim[MOD_TENSOR_MAX_DIM]; /* of the output */
+   size_t saved_bytes;
+   void (*forward)(mod_tape *tape, mod_tensor *out);
+   void (*backward)(mod_tape *tape, mod_tensor *out);
+   void *user;
+} mod_custom_desc;
+MODDEF mod_tensor *mod_custom(mod_tape *tape, const mod_custom_desc *desc);
+
+/* ====================================================================================================================
+   >>api-model  Model: named parameters in one flat buffer, and the forward pass
+   ==================================================================================================================== */
+
+typedef struct mod_model mod_model;
+typedef struct mod_train_desc mod_train_desc;
+
+/* A named parameter: a view into the model's flat buffer. */
+typedef struct mod_param {
+   const char *name; /* "embed", "blocks.1.attn.wq", "blocks.1.router", ... */
+   int n_dim, dim[2]; /* a matrix is [in, out] */
+   size_t offset, count; /* in numbers, into mod_model_params and the gradient */
+   int decay;     /* 1: weight decay applies */
+   int predictor; /* 1: belongs to a predictor, and to its clip group */
+   mod_real *data;
+} mod_param;
+
+/* Bytes and counts, before anything is allocated. */
+typedef struct mod_plan {
+   size_t n_params;    /* numbers */
+   size_t params;      /* bytes of the parameters */
+   size_t model;       /* bytes for mod_model_init: parameters, names, settings */
+   size_t grads;       /* bytes of the gradient */
+   size_t optimizer;   /* bytes of AdamW's moments */
+   size_t activations; /* bytes of the training tape */
+   size_t trainer;     /* bytes for mod_trainer_init: gradient, moments, tape */
+} mod_plan;
+
+typedef enum mod_mode {
+   MOD_MODE_TOPK,  /* each block takes its k best tokens: for training; looks at later tokens */
+   MOD_MODE_CAUSAL /* each token is decided by its own row: for evaluation and sampling */
+} mod_mode;
+
+/* Places at which a probe sees a block. */
+typedef enum mod_site {
+   MOD_SITE_INPUT,     /* x [n, d]: the block's input */
+   MOD_SITE_SCORE,     /* r [n, 1]: the router's scores, or the random ones */
+   MOD_SITE_PREDICTOR, /* [n, 1]: the predictor's logits */
+   MOD_SITE_KEPT,      /* rows only: the rows that entered (x is NULL) */
+   MOD_SITE_ATTENTION, /* h [kept, d] */
+   MOD_SITE_MLP,       /* m [kept, d] */
+   MOD_SITE_OUTPUT,    /* y [n, d] */
+   MOD_SITE_LOGITS     /* [n, vocab_size]; block is n_layers */
+} mod_site;
+typedef void (*mod_probe)(void *user, int block, mod_site site, const mod_rows *rows, const mod_tensor *x);
+
+/* Sequences to run. Nothing is copied: keep the arrays until after backward. */
+typedef struct mod_batch {
+   int n_seqs, length;
+   const int *tokens;  /* [n_seqs, length] */
+   const int *targets; /* [n_seqs, length]: the token that should follow; -1: none. NULL: no loss */
+   const int *lengths; /* NULL, or [n_seqs]: real tokens of each; what follows them is padding and is never read */
+   int mode;           /* mod_mode */
+   /* For one of several micro-batches: the whole step's targets >= 0 and real tokens. 0: this batch's. */
+   int64_t n_targets, n_tokens;
+   /* Keys of random draws (stochastic selection): */
+   uint64_t seed, step, first_id; /* sequence s has id first_id + s */
+   mod_probe probe;               /* NULL, or called during the forward pass; not while measuring */
+   void *probe_user;
+} mod_batch;
+
+/* What happened in one block. Agreement is counted in top-k mode, where there is a deciding logit:
+   accuracy = agree / tokens, precision = hits / predicted, recall = hits / kept; always saying 'skip' has 1 - kept/tokens. */
+typedef struct mod_block_stats {
+   int routed; /* 0: a dense block */
+   int64_t tokens, kept;
+   int decided; /* 1: the three counts below hold */
+   int64_t predicted, hits, agree; /* deciding logit above the threshold; of these kept; decisions equal to the top-k's */
+} mod_block_stats;
+
+/* What a forward pass gave. Pointers live on the tape. */
+typedef struct mod_forward {
+   mod_tensor *logits; /* [rows->n, vocab_size], real tokens only: sequence s, position i is row rows->start[s] + i */
+   mod_tensor *loss;   /* to differentiate: cross-entropy and the weighted auxiliary losses; NULL without targets or
+                          gradients */
+   const mod_rows *rows;
+   double cross_entropy;             /* nats per target */
+   double router_bce, predictor_bce; /* means over tokens and routed blocks, unweighted; 0 where there is none */
+   double flops_blocks, flops_head;  /* of this forward pass, as counted */
+   const mod_block_stats *blocks;    /* [n_layers] */
+   const int *kept;                  /* [n_layers, n_seqs] tokens that entered; NULL while measuring */
+   int64_t n_tokens, n_targets;      /* of this batch */
+   int64_t skipped;                  /* tokens that every routed block passed by; 0 if none is routed */
+} mod_forward;
+
+/* How many bytes. `how` gives the shape of the training batches (NULL: defaults). */
+MODDEF mod_result mod_model_plan(const mod_config *cfg, const mod_train_desc *how, mod_plan *plan, mod_error *err);
+/* A model in your memory (aligned to 8, plan.model bytes). Parameters are zero. NULL on failure. */
+MODDEF mod_model *mod_model_init(const mod_config *cfg, void *memory, size_t size, mod_error *err);
+MODDEF mod_model *mod_model_create(const mod_config *cfg, const mod_allocator *allocator, mod_error *err);
+MODDEF void mod_model_destroy(mod_model *model);
+/* Random initial weights, keyed by (seed, tensor's name, element): N(0, 0.02); output projections of attention and MLP
+   times 1/sqrt(2 n_layers); norms 1, biases 0; predictors start at the base rate. Thresholds 0. */
+MODDEF mod_result mod_model_randomize(mod_model *model, uint64_t seed, mod_error *err);
+
+/* The resolved config. A zeroed one for NULL. */
+MODDEF mod_config mod_model_config(const mod_model *model);
+/* The flat parameter buffer, and its length in numbers. NULL for NULL. */
+MODDEF mod_real *mod_model_params(const mod_model *model, size_t *count);
+/* theta of each block [n_layers]: causal mode keeps a token iff its deciding logit is strictly above. Yours to set. */
+MODDEF double *mod_model_thresholds(const mod_model *model);
+/* Parameters by index in [0, count) in stored order, or by name (-1 if there is none). */
+MODDEF int mod_model_param_count(const mod_model *model);
+MODDEF mod_result mod_model_param(const mod_model *model, int index, mod_param *out, mod_error *err);
+MODDEF int mod_model_find(const mod_model *model, const char *name);
+
+/* Bytes of a tape for mod_model_forward (and, unless desc->forward_only, its backward) over batches of this shape and
+   mode, with or without targets and lengths. Reads no token. */
+MODDEF mod_result mod_forward_plan(const mod_config *cfg, const mod_batch *shape, const mod_tape_desc *desc,
+                                   size_t *bytes, mod_error *err);
+/* Runs the model over the batch, on a tape that you have reset. grads: NULL, or a flat buffer like mod_model_params to
+   which mod_tape_backward(tape, out->loss) will add. The error of the tape is the result. NaN as a score:
+   MOD_RESULT_NUMERIC with block and position. Untrusted tokens are refused, not trusted. */
+MODDEF mod_result mod_model_forward(const mod_model *model, mod_tape *tape, mod_real *grads, const mod_batch *batch,
+                                    mod_forward *out, mod_error *err);
+/* Copies the logits to out [n_seqs, length, vocab_size]; rows of padding are 0. `forward` must come from `batch`. */
+MODDEF mod_result mod_forward_logits(const mod_forward *forward, const mod_batch *batch, mod_real *out, mod_error *err);
+
+/* FLOPs of one forward pass by formula: 2 per multiply-add of projections, attention (n (n+1) / 2 pairs), router,
+   predictor, head. Equals what the ops count. */
+typedef struct mod_flops {
+   double blocks, head, total;
+} mod_flops;
+/* lengths: [n_seqs] tokens of each sequence. kept: [n_layers, n_seqs] as in mod_forward, or NULL: top-k's. */
+MODDEF mod_result mod_config_flops(const mod_config *cfg, int n_seqs, const int *lengths, const int *kept,
+                                   mod_flops *out, mod_error *err);
+
+/* ====================================================================================================================
+   >>api-train  Training: AdamW, clip groups, warm-up and cosine, gradient accumulation
+   ==================================================================================================================== */
+
+struct mod_train_desc {
+   int n_seqs;          /* 0 = 8: sequences of a (micro-)batch */
+   int length;          /* 0 = context: tokens of a sequence */
+   int steps;           /* 0 = 1000: length of the schedule */
+   int warmup;          /* steps over which lr rises linearly; 0 = off */
+   double lr;           /* 0 = 1e-3 */
+   double lr_min;       /* 0 = lr / 10: where the cosine ends */
+   double beta1, beta2; /* 0 = 0.9, 0.95 */
+   double eps;          /* 0 = 1e-8 */
+   double weight_decay; /* 0 = off; decoupled; on matmul weights and the embedding */
+   double clip_norm;    /* 0 = off; for the language model and for the predictors, each by its own norm */
+   int n_threads;       /* 0 = 1 */
+   mod_jobs jobs;
+   uint64_t seed; /* of random draws in training */
+};
+
+typedef struct mod_trainer mod_trainer;
+
+typedef struct mod_step_info {
+   int64_t step;   /* steps done, this one included */
+   double loss;    /* cross-entropy alone, nats per target */
+   double router_bce, predictor_bce;
+   double grad_norm, predictor_grad_norm; /* before clipping */
+   double lr;
+} mod_step_info;
+
+MODDEF mod_train_desc mod_train_resolve(const mod_train_desc *how, const mod_config *cfg);
+/* Learning rate of step `step` (from 0). `how` must be resolved. 0 for NULL. */
+MODDEF double mod_train_lr(const mod_train_desc *how, int64_t step);
+/* A trainer in your memory (plan.trainer bytes) for a model, which must outlive it. NULL on failure. */
+MODDEF mod_trainer *mod_trainer_init(mod_model *model, const mod_train_desc *how, void *memory, size_t size,
+                                     mod_error *err);
+MODDEF mod_trainer *mod_trainer_create(mod_model *model, const mod_train_desc *how, const mod_allocator *allocator,
+                                       mod_error *err);
+MODDEF void mod_trainer_destroy(mod_trainer *trainer);
+/* One optimiser step on one batch (batch->seed, step and first_id are the trainer's business). A loss or gradient norm
+   that is not finite is MOD_RESULT_NUMERIC: weights, moments and step count are as before, gradients are zero. */
+MODDEF mod_result mod_train_step(mod_trainer *trainer, const mod_batch *batch, mod_step_info *info, mod_error *err);
+/* The same in parts: adds a micro-batch's gradient (give it the whole step's n_targets and n_tokens), then updates. */
+MODDEF mod_result mod_train_accumulate(mod_trainer *trainer, const mod_batch *batch, mod_error *err);
+MODDEF mod_result mod_train_update(mod_trainer *trainer, mod_step_info *info, mod_error *err);
+/* The last micro-batch's forward pass: valid until the next. NULL before the first, and after a failed one. */
+MODDEF const mod_forward *mod_trainer_forward(const mod_trainer *trainer);
+/* The flat gradient, like mod_model_params. NULL for NULL. */
+MODDEF mod_real *mod_trainer_grads(mod_trainer *trainer, size_t *count);
+/* Most bytes of the trainer's memory in use so far: plan.trainer after a full batch. 0 for NULL. */
+MODDEF size_t mod_trainer_peak(const mod_trainer *trainer);
+
+/* ====================================================================================================================
+   >>api-sample  Sampling
+   ==================================================================================================================== */
+
+typedef struct mod_sample_desc {
+   int top_k;          /* 0 = off: only the k most likely tokens */
+   double top_p;       /* 0 = off: the fewest most likely tokens whose probabilities reach p, after top-k */
+   double temperature; /* 0 = greedy: the most likely token (the lowest id among equals) */
+   uint64_t seed;
+} mod_sample_desc;
+
+/* A token id drawn from logits[0 .. n-1], or -1 on failure. The draw is a function of (seed, index): count index up
+   with every token. No memory, O(n). NaN, or no logit above -inf: MOD_RESULT_NUMERIC. Ties are broken by the lower id.
+   desc NULL: greedy. */
+MODDEF int mod_sample(const mod_real *logits, int n, const mod_sample_desc *desc, uint64_t index, mod_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* MOD_H_MIXTURE_OF_DEPTHS */
+
+/* ####################################################################################################################
+   IMPLEMENTATION
+   #################################################################################################################### */
+
+#if defined(MOD_IMPLEMENTATION) && !defined(MOD_H_IMPLEMENTED)
+#define MOD_H_IMPLEMENTED
+
+/* ====================================================================================================================
+   >>config  Compiler: what is refused, what is switched off, what differs
+   ==================================================================================================================== */
+
+#if (defined(__FAST_MATH__) || defined(_M_FP_FAST) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0)) && \
+   !defined(MOD_ALLOW_FAST_MATH)
+#error "mod.h: build without fast-math (it changes results and removes NaN checks) or define MOD_ALLOW_FAST_MATH"
+#endif
+
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+#if !defined(MOD_NO_MALLOC) && !defined(MOD_MALLOC)
+#include <stdlib.h>
+#define MOD_MALLOC malloc
+#define MOD_FREE free
+#endif
+#ifndef MOD_ASSERT
+#define MOD_ASSERT(condition) ((void)0)
+#endif
+
+/* No fused multiply-add behind our back: it rounds once where plain arithmetic rounds twice. */
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT OFF
+#elif defined(__GNUC__)
+#pragma GCC push_options /* popped at the end */
+#pragma GCC optimize("fp-contract=off")
+#elif defined(_MSC_VER)
+#pragma fp_contract(off)
+#endif
+
+#if defined(_OPENMP) && !defined(MOD_NO_OPENMP)
+#define MOD__OPENMP 1
+#else
+#define MOD__OPENMP 0
+#endif
+
+#if defined(__GNUC__) || defined(_MSC_VER)
+#define MOD__RESTRICT __restrict
+#else
+#define MOD__RESTRICT
+#endif
+
+#define MOD__FN MOD__UNUSED static
+
+/* libm only for what IEEE 754 rounds exactly; and for everything in a double build, which promises no bits. */
+#ifdef MOD_USE_DOUBLE
+#define mod__sqrt sqrt
+#define mod__fabs fabs
+#else
+#define mod__sqrt sqrtf
+#define mod__fabs fabsf
+#endif
+
+enum {
+   MOD__ALIGN = 16,           /* pieces of an arena start at multiples of this from its base */
+   MOD__MAX_ROWS = 1 << 24,   /* rows of a batch */
+   MOD__STUB_BYTES = 16 << 10 /* tensor descriptions of one block, for a measuring run on the stack */
+};
+
+/* ====================================================================================================================
+   >>size  Checked arithmetic, errors
+   ==================================================================================================================== */
+
+/* *out = a * b, *out = a + b: 1 if it fits, else 0. */
+MOD__FN int mod__mul(size_t *out, size_t a, size_t b)
+{
+   if (b && a > (size_t)-1 / b) return 0;
+   *out = a * b;
+   return 1;
+}
+
+MOD__FN int mod__add_size(size_t *out, size_t a, size_t b)
+{
+   if (a > (size_t)-1 - b) return 0;
+   *out = a + b;
+   return 1;
+}
+
+MOD__FN int mod__min(int a, int b) { return a < b ? a : b; }
+MOD__FN int mod__max(int a, int b) { return a > b ? a : b; }
+
+MOD__FN mod_result mod__error(mod_error *err, mod_result code, const char *message, int block, int64_t where)
+{
+   if (err) {
+      err->code = code;
+      err->message = message;
+      err->block = block;
+      err->where = where;
+   }
+   return code;
+}
+
+MOD__FN mod_result mod__ok(mod_error *err) { return mod__error(err, MOD_RESULT_OK, "no error", -1, -1); }
+
+MOD__FN mod_result mod__bad(mod_error *err, const char *message)
+{
+   return mod__error(err, MOD_RESULT_ARG, message, -1, -1);
+}
+
+/* By its bits, because a compiler told that there is no NaN removes x != x. */
+MOD__FN int mod__finite(double x)
+{
+   uint64_t bits;
+   memcpy(&bits, &x, 8);
+   return (bits >> 52 & 2047) != 2047;
+}
+
+MOD__FN int mod__nan(double x)
+{
+   uint64_t bits;
+   memcpy(&bits, &x, 8);
+   return (bits & ~((uint64_t)1 << 63)) > (uint64_t)2047 << 52;
+}
+
+MODDEF int mod_version(void) { return MOD_H_VERSION; }
+
+MODDEF const char *mod_result_name(mod_result result)
+{
+   switch (result) {
+#define MOD__RESULT_CASE(name, value) \
+   case MOD_RESULT_##name: return #name;
+      MOD__RESULTS(MOD__RESULT_CASE)
+#undef MOD__RESULT_CASE
+   default: return "UNKNOWN";
+   }
+}
+
+/* ====================================================================================================================
+   >>arena  A stack of bytes
+   ==================================================================================================================== */
+
+MOD__FN int mod__aligned(const void *p) { return ((uintptr_t)p & 7) == 0; }
+
+MODDEF mod_result mod_arena_init(mod_arena *arena, void *memory, size_t size, mod_error *err)
+{
+   if (!arena) return mod__bad(err, "arena is NULL");
+   if (!mod__aligned(memory)) return mod__error(err, MOD_RESULT_ALIGN, "memory is not aligned to 8 bytes", -1, -1);
+   arena->base = (unsigned char *)memory;
+   arena->size = size;
+   arena->used = arena->peak = 0;
+   return mod__ok(err);
+}
+
+MODDEF mod_result mod_arena_push(mod_arena *arena, size_t count, size_t size, void **out, mod_error *err)
+{
+   size_t bytes, end;
+   if (!arena || !out) return mod__bad(err, "arena or out is NULL");
+   if (!mod__mul(&bytes, count, size) || !mod__add_size(&bytes, bytes, MOD__ALIGN - 1) ||
+       !mod__add_size(&end, arena->used, bytes &= ~(size_t)(MOD__ALIGN - 1)) || end > arena->size)
+      return mod__error(err, MOD_RESULT_MEMORY, "the memory given is too small", -1, -1);
+   *out = arena->base ? arena->base + arena->used : NULL;
+   arena->used = end;
+   if (arena->peak < end) arena->peak = end;
+   return mod__ok(err);
+}
+
+MODDEF mod_result mod_arena_rewind(mod_arena *arena, size_t mark, mod_error *err)
+{
+   if (!arena) return mod__bad(err, "arena is NULL");
+   if (mark > arena->used) return mod__bad(err, "the mark lies beyond what is in use");
+   arena->used = mark;
+   return mod__ok(err);
+}
+
+/* The allocator to use: the caller's, or malloc. NULL if there is none. */
+#ifndef MOD_NO_MALLOC
+MOD__FN void *mod__malloc(size_t size, void *user)
+{
+   (void)user;
+   return MOD_MALLOC(size);
+}
+MOD__FN void mod__free(void *memory, void *user)
+{
+   (void)user;
+   MOD_FREE(memory);
+}
+#endif
+
+MOD__FN void *mod__allocate(mod_allocator *chosen, const mod_allocator *allocator, size_t size, mod_error *err)
+{
+   void *memory;
+   if (allocator) {
+      *chosen = *allocator;
+   } else {
+      memset(chosen, 0, sizeof *chosen);
+#ifndef MOD_NO_MALLOC
+      chosen->alloc = mod__malloc;
+      chosen->free = mod__free;
+#endif
+   }
+   if (!chosen->alloc || !chosen->free) {
+      mod__bad(err, "an allocator with alloc and free is needed");
+      return NULL;
+   }
+   memory = chosen->alloc(size, chosen->user);
+   if (!memory) mod__error(err, MOD_RESULT_MEMORY, "the allocator gave no memory", -1, -1);
+   return memory;
+}
+
+/* ====================================================================================================================
+   >>rng  Random numbers: a hash of (seed, stream, index)
+   ==================================================================================================================== */
+
+/* A bijection of 64 bits in which every input bit moves about half of the output bits (SplitMix64's finaliser,
+   Steele, Lea and Flood 2014). */
+MOD__FN uint64_t mod__mix(uint64_t x)
+{
+   x += UINT64_C(0x9e3779b97f4a7c15);
+   x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+   x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+   return x ^ (x >> 31);
+}
+
+MODDEF uint64_t mod_random_stream(const char *name) /* FNV-1a */
+{
+   uint64_t h = UINT64_C(14695981039346656037);
+   for (; name && *name; ++name) h = (h ^ (unsigned char)*name) * UINT64_C(1099511628211);
+   return h;
+}
+
+MODDEF uint64_t mod_random_substream(uint64_t stream, uint64_t number) { return mod__mix(stream ^ mod__mix(number)); }
+
+MODDEF uint64_t mod_random_bits(uint64_t seed, uint64_t stream, uint64_t index)
+{
+   return mod__mix(mod__mix(mod__mix(seed) ^ stream) ^ index);
+}
+
+MODDEF double mod_random_uniform(uint64_t seed, uint64_t stream, uint64_t index)
+{
+   return (double)(mod_random_bits(seed, stream, index) >> 11) * (1.0 / 9007199254740992.0);
+}
+
+MOD__FN double mod__log64(double x);
+MOD__FN void mod__sincos64(double x, double *sine, double *cosine);
+
+MODDEF double mod_random_normal(uint64_t seed, uint64_t stream, uint64_t index) /* Box and Muller */
+{
+   uint64_t bits = mod_random_bits(seed, stream, index);
+   double u = ((double)(bits >> 32) + 0.5) * (1.0 / 4294967296.0);
+   double v = (double)(bits & UINT64_C(0xffffffff)) * (1.0 / 4294967296.0), sine, cosine;
+   mod__sincos64(6.283185307179586 * v, &sine, &cosine);
+   return sqrt(-2.0 * mod__log64(u)) * cosine;
+}
+
+/* ====================================================================================================================
+   >>math  exp, log, tanh, ... that give the same bits everywhere
+
+   Arguments are reduced to a small interval, where a polynomial is exact enough. All constants are of our own making:
+   Taylor series in double, minimax polynomials in float.
+   ==================================================================================================================== */
+
+/* 2^n as a double, n in [-1022, 1023]. */
+MOD__FN double mod__exp2i64(int n)
+{
+   uint64_t bits = (uint64_t)(n + 1023) << 52;
+   double x;
+   memcpy(&x, &bits, 8);
+   return x;
+}
+
+/* x = n ln 2 + r, |r| <= ln 2 / 2; e^r by its series; times 2^n. */
+MOD__FN double mod__exp64(double x)
+{
+   double n, r, sum = 1;
+   int i;
+   if (mod__nan(x)) return x;
+   if (x > 709) x = 709;
+   if (x < -708) x = -708;
+   n = floor(x * 1.4426950408889634 + 0.5);
+   r = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10; /* ln 2 in two parts */
+   for (i = 14; i >= 1; --i) sum = 1 + sum * r / i;
+   return sum * mod__exp2i64((int)n);
+}
+
+/* x = 2^n m, m in [sqrt(1/2), sqrt(2)); log m = 2 atanh s, s = (m - 1) / (m + 1). Normal positive x only. */
+MOD__FN double mod__log64(double x)
+{
+   uint64_t bits;
+   double m, s, z, sum = 0;
+   int n, i;
+   memcpy(&bits, &x, 8);
+   n = (int)(bits >> 52) - 1023;
+   bits = (bits & (((uint64_t)1 << 52) - 1)) | (uint64_t)1023 << 52;
+   memcpy(&m, &bits, 8);
+   if (m > 1.4142135623730951) {
+      m *= 0.5;
+      ++n;
+   }
+   s = (m - 1) / (m + 1);
+   z = s * s;
+   for (i = 23; i >= 3; i -= 2) sum = (sum + 1.0 / i) * z;
+   return n * 0.693147180369123816490 + (n * 1.90821492927058770002e-10 + 2 * (s + s * sum));
+}
+
+/* x = n pi/2 + r, |r| <= pi/4 (pi/2 in three parts, the first two of 33 bits: exact for |x| <= 2^20); series of r. */
+MOD__FN void mod__sincos64(double x, double *sine, double *cosine)
+{
+   double n = floor(x * 0.63661977236758134 + 0.5);
+   double r = ((x - n * 1.57079632673412561417e+00) - n * 6.07710050630396597660e-11) - n * 2.02226624879595063154e-21;
+   double z = r * r, s = 1, c = 1, quarter = n - 4 * floor(n * 0.25);
+   int i;
+   for (i = 18; i >= 2; i -= 2) {
+      s = 1 - s * z / (i * (i + 1));
+      c = 1 - c * z / (i * (i - 1));
+   }
+   s *= r;
+   *sine = quarter == 0 ? s : quarter == 1 ? c : quarter == 2 ? -s : -c;
+   *cosine = quarter == 0 ? c : quarter == 1 ? -s : quarter == 2 ? -c : s;
+}
+
+#ifdef MOD_USE_DOUBLE
+
+MOD__FN mod_real mod__exp(mod_real x) { return exp(x); }
+MOD__FN mod_real mod__log(mod_real x) { return log(x); }
+MOD__FN mod_real mod__tanh(mod_real x) { return tanh(x); }
+
+#else
+
+MOD__FN float mod__from_bits(uint32_t bits)
+{
+   float x;
+   memcpy(&x, &bits, 4);
+   return x;
+}
+
+MOD__FN uint32_t mod__bits(float x)
+{
+   uint32_t bits;
+   memcpy(&bits, &x, 4);
+   return bits;
+}
+
+/* As mod__exp64. 2^n in two factors, so that results may be denormal. Adding 1.5 * 2^23 rounds to an integer. */
+MOD__FN float mod__exp(float x)
+{
+   float t, n, r, p;
+   int i, half;
+   x = x < 89.0f ? x : (x >= 89.0f ? 89.0f : x); /* NaN stays */
+   x = x > -104.0f ? x : (x <= -104.0f ? -104.0f : x);
+   t = x * 1.44269504f + 12582912.0f;
+   n = t - 12582912.0f;
+   r = (x - n * 0.693359375f) + n * 2.12194440e-4f; /* ln 2 in two parts */
+   p = 1.39506033e-3f;
+   p = p * r + 8.36895313e-3f;
+   p = p * r + 4.16662060e-2f;
+   p = p * r + 1.66665182e-1f;
+   p = p * r + 0.5f;
+   p = (p * (r * r) + r) + 1.0f;
+   i = (int)(mod__bits(t) - 0x4b400000u);
+   half = i / 2;
+   if (mod__nan((double)x)) return x;
+   return p * mod__from_bits((uint32_t)(half + 127) << 23) * mod__from_bits((uint32_t)(i - half + 127) << 23);
+}
+
+/* As mod__log64: log(1 + f) = f - (f^2/2 - s (f^2/2 + R(s^2))), which loses nothing near 1. */
+MOD__FN float mod__log(float x)
+{
+   uint32_t bits;
+   float f, s, z, h, n;
+   int e = 0;
+   if (!(x > 0.0f)) return x == 0.0f ? -mod__from_bits(0x7f800000u) : x < 0.0f ? mod__from_bits(0x7fc00000u) : x;
+   if (x > FLT_MAX) return x;
+   if (x < FLT_MIN) {
+      x *= 8388608.0f;
+      e = -23;
+   }
+   bits = mod__bits(x) - 0x3f3504f3u; /* sqrt(1/2) */
+   e += (int)((bits + 0x3f800000u) >> 23) - 127;
+   f = mod__from_bits((bits & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+   s = f / (2.0f + f);
+   z = s * s;
+   h = 0.5f * f * f;
+   n = (float)e;
+   z = z * (0.666667819f + z * (0.399770647f + z * 0.298856169f));
+   return n * 0.693359375f - ((h - (s * (h + z) - n * 2.12194440e-4f)) - f);
+}
+
+MOD__FN float mod__tanh(float x)
+{
+   float a = fabsf(x), z, y;
+   if (a < 0.625f) {
+      z = x * x;
+      y = -5.71704563e-3f;
+      y = y * z + 2.06505880e-2f;
+      y = y * z - 5.37434965e-2f;
+      y = y * z + 1.33314908e-1f;
+      y = y * z - 3.33332837e-1f;
+      return x + x * z * y;
+   }
+   if (mod__nan((double)x)) return x;
+   y = 1.0f - 2.0f / (mod__exp(2.0f * a) + 1.0f);
+   return x < 0.0f ? -y : y;
+}
+
+#endif /* MOD_USE_DOUBLE */
+
+MOD__FN mod_real mod__sigmoid(mod_real x)
+{
+   mod_real e;
+   if (x >= 0) return 1 / (1 + mod__exp(-x));
+   e = mod__exp(x);
+   return e / (1 + e);
+}
+
+/* 0.5 x (1 + tanh u) = x sigmoid(2 u) = x / (1 + exp(-2 u)), u = sqrt(2/pi) (x + 0.044715 x^3). Below -20 it is 0. */
+#define MOD__SQRT_2_PI ((mod_real)0.7978845608028654)
+#define MOD__GELU_CUBE ((mod_real)0.044715)
+MOD__FN mod_real mod__gelu(mod_real x)
+{
+   mod_real c = x < -20 ? -20 : x;
+   return c / (1 + mod__exp(-2 * (MOD__SQRT_2_PI * (c + MOD__GELU_CUBE * (c * c * c)))));
+}
+
+/* s + x s (1 - s) 2 u', s = sigmoid(2 u) */
+MOD__FN mod_real mod__gelu_slope(mod_real x)
+{
+   mod_real c = x < -20 ? -20 : x > 20 ? 20 : x;
+   mod_real s = mod__sigmoid(2 * (MOD__SQRT_2_PI * (c + MOD__GELU_CUBE * (c * c * c))));
+   return s + c * (s * (1 - s)) * (2 * (MOD__SQRT_2_PI * (1 + 3 * MOD__GELU_CUBE * (c * c))));
+}
+
+MOD__FN mod_real mod__silu(mod_real x)
+{
+   mod_real c = x < -200 ? -200 : x; /* -inf would give -inf * 0 */
+   return c * mod__sigmoid(c);
+}
+
+MOD__FN mod_real mod__silu_slope(mod_real x)
+{
+   mod_real c = x < -200 ? -200 : x > 200 ? 200 : x, s = mod__sigmoid(c);
+   return s + c * (s * (1 - s));
+}
+
+/* ====================================================================================================================
+   >>kernels  Sums in a fixed order, the matrix product, and the split among threads
+
+   The order of every sum is part of the contract (see SAME BITS): a faster kernel must give these very bits.
+   ==================================================================================================================== */
+
+/* Sums along a row: sixteen partial sums, s[i] of the elements i, i + 16, ...; then s[i] += s[i + 8], 4, 2, 1. */
+MOD__FN mod_real mod__fold16(mod_real *s)
+{
+   int half, i;
+   for (half = 8; half; half /= 2)
+      for (i = 0; i < half; ++i) s[i] += s[i + half];
+   return s[0];
+}
+
+MOD__FN mod_real mod__sum(const mod_real *x, size_t n)
+{
+   mod_real s[16] = {0};
+   size_t i;
+   for (i = 0; i < n; ++i) s[i & 15] += x[i];
+   return mod__fold16(s);
+}
+
+MOD__FN mod_real mod__dot(const mod_real *x, const mod_real *y, size_t n)
+{
+   mod_real s[16] = {0};
+   size_t i;
+   for (i = 0; i < n; ++i) s[i & 15] += x[i] * y[i];
+   return mod__fold16(s);
+}
+
+MOD__FN mod_real mod__largest(const mod_real *x, size_t n) /* n >= 1 */
+{
+   mod_real m = x[0];
+   size_t i;
+   for (i = 1; i < n; ++i) m = m > x[i] ? m : x[i];
+   return m;
+}
+
+/* e[i] = exp((x[i] - m) scale), and their sum; e may be x. */
+MOD__FN mod_real mod__exp_row(mod_real *e, const mod_real *x, size_t n, mod_real m, mod_real scale)
+{
+   size_t i;
+   for (i = 0; i < n; ++i) e[i] = mod__exp((x[i] - m) * scale);
+   return mod__sum(e, n);
+}
+
+/* y += a x */
+MOD__FN void mod__axpy(mod_real *MOD__RESTRICT y, mod_real a, const mod_real *MOD__RESTRICT x, size_t n)
+{
+   size_t i;
+   for (i = 0; i < n; ++i) y[i] += a * x[i];
+}
+
+/* y[i] += sum over q of a[q a_step] x[q x_step + i], one chain for each i. Four steps of it at a time, so that y is loaded
+   and stored less often. */
+MOD__FN void mod__chain(mod_real *MOD__RESTRICT y, size_t n, const mod_real *a, size_t a_step,
+                        const mod_real *MOD__RESTRICT x, size_t x_step, int depth)
+{
+   size_t i;
+   for (; depth >= 4; depth -= 4, a += 4 * a_step, x += 4 * x_step) {
+      const mod_real a0 = a[0], a1 = a[a_step], a2 = a[2 * a_step], a3 = a[3 * a_step];
+      const mod_real *x1 = x + x_step, *x2 = x1 + x_step, *x3 = x2 + x_step;
+      for (i = 0; i < n; ++i) y[i] = (((y[i] + a0 * x[i]) + a1 * x1[i]) + a2 * x2[i]) + a3 * x3[i];
+   }
+   for (; depth > 0; --depth, a += a_step, x += x_step) mod__axpy(y, *a, x, n);
+}
+
+/* Calls kernel(arg, lo, hi, scratch) for parts of [0, n). Parts write to different places, so that any number of them
+   gives the same bits. work: operations per item; little work is not split. scratch: `stride` bytes for each part. */
+typedef void (*mod__kernel)(void *arg, int lo, int hi, void *scratch);
+typedef struct mod__split {
+   mod__kernel kernel;
+   void *arg;
+   int n, parts;
+   unsigned char *scratch;
+   size_t stride;
+} mod__split;
+
+MOD__FN void mod__part(void *arg, int i)
+{
+   const mod__split *s = (const mod__split *)arg;
+   int lo = (int)((int64_t)s->n * i / s->parts), hi = (int)((int64_t)s->n * (i + 1) / s->parts);
+   if (lo < hi) s->kernel(s->arg, lo, hi, s->scratch ? s->scratch + (size_t)i * s->stride : NULL);
+}
+
+MOD__FN void mod__parallel(int n_threads, const mod_jobs *jobs, mod__kernel kernel, void *arg, int n, double work,
+                           unsigned char *scratch, size_t stride)
+{
+   mod__split split;
+   double parts = work * n / 65536; /* below some twenty microseconds a thread costs more than it brings */
+   split.kernel = kernel;
+   split.arg = arg;
+   split.n = n;
+   split.parts = mod__min(n, parts < n_threads ? (int)parts : n_threads);
+   split.scratch = scratch;
+   split.stride = stride;
+   if (split.parts <= 1) {
+      split.parts = 1;
+      mod__part(&split, 0);
+   } else if (jobs->run) {
+      jobs->run(mod__part, &split, split.parts, jobs->user);
+   } else {
+      int i;
+#if MOD__OPENMP
+#pragma omp parallel for schedule(static) num_threads(split.parts)
+#endif
+      for (i = 0; i < split.parts; ++i) mod__part(&split, i);
+   }
+}
+
+/* C[i][j] = sum over q ascending of A[i][q] B[q][j], from 0 or from the value already in C. C is row-major [m, n]; A and
+   B are addressed by strides, so that one loop serves A B, A B^T and A^T B and their gradients. Where the rows of B are
+   not contiguous, a tile of it is copied first. */
+typedef struct mod__gemm {
+   mod_real *c;
+   const mod_real *a, *b;
+   size_t a_row, a_col, b_row, b_col;
+   int m, n, k, accumulate, by_rows;
+} mod__gemm;
+
+enum { MOD__TILE = 64 };
+
+MOD__FN void mod__gemm_tile(const mod__gemm *g, int i0, int i1, int j0, int width)
+{
+   mod_real copy[MOD__TILE / 2][MOD__TILE];
+   int i, j, q, q0, depth;
+   for (i = i0; i < i1 && !g->accumulate; ++i)
+      memset(g->c + (size_t)i * (size_t)g->n + j0, 0, (size_t)width * sizeof(mod_real));
+   for (q0 = 0; q0 < g->k; q0 += depth) {
+      const mod_real *b = g->b + (size_t)q0 * g->b_row + (size_t)j0 * g->b_col;
+      size_t b_row = g->b_row;
+      depth = mod__min(g->k - q0, MOD__TILE / 2);
+      if (g->b_col != 1) {
+         for (j = 0; j < width; ++j)
+            for (q = 0; q < depth; ++q) copy[q][j] = b[(size_t)q * g->b_row + (size_t)j * g->b_col];
+         b = copy[0];
+         b_row = MOD__TILE;
+      }
+      for (i = i0; i < i1; ++i)
+         mod__chain(g->c + (size_t)i * (size_t)g->n + j0, (size_t)width,
+                    g->a + (size_t)i * g->a_row + (size_t)q0 * g->a_col, g->a_col, b, b_row, depth);
+   }
+}
+
+MOD__FN void mod__gemm_part(void *arg, int lo, int hi, void *scratch)
+{
+   const mod__gemm *g = (const mod__gemm *)arg;
+   int j, first = g->by_rows ? 0 : lo * MOD__TILE, last = g->by_rows ? g->n : mod__min(g->n, hi * MOD__TILE);
+   (void)scratch;
+   for (j = first; j < last; j += MOD__TILE)
+      mod__gemm_tile(g, g->by_rows ? lo : 0, g->by_rows ? hi : g->m, j, mod__min(last - j, MOD__TILE));
+}
+
+/* ====================================================================================================================
+   >>route  Routing on plain arrays: capacity to k, exact top-k, threshold
+   ==================================================================================================================== */
+
+MODDEF int mod_route_capacity(int n_tokens, double capacity)
+{
+   int k;
+   if (n_tokens < 0 || !(capacity > 0 && capacity <= 1)) return -1;
+   k = (int)floor(capacity * n_tokens + 1e-6); /* 0.29 * 200 is a little below 58 */
+   return mod__min(mod__max(k, 1), n_tokens);
+}
+
+/* An integer that orders as the score does: bigger score, bigger key; -0 and +0 the same. Not for NaN. */
+#ifdef MOD_USE_DOUBLE
+typedef uint64_t mod__key;
+#else
+typedef uint32_t mod__key;
+#endif
+enum { MOD__KEY_BITS = 8 * (int)sizeof(mod__key) };
+
+MOD__FN mod__key mod__key_of(mod_real score)
+{
+   mod__key bits, sign = (mod__key)1 << (MOD__KEY_BITS - 1);
+   mod_real x = score + 0; /* -0 + 0 is +0 */
+   memcpy(&bits, &x, sizeof bits);
+   return bits & sign ? ~bits : bits | sign;
+}
+
+/* The position of the first NaN, or -1. */
+MOD__FN int mod__find_nan(const mod_real *x, int n)
+{
+   int i;
+   for (i = 0; i < n; ++i)
+      if (mod__nan((double)x[i])) return i;
+   return -1;
+}
+
+/* The key of the k-th largest score, k in [1, n], found bit by bit: the largest key that at least k scores reach. */
+MOD__FN mod__key mod__kth_key(const mod_real *score, int n, int k)
+{
+   mod__key key = 0, bit;
+   for (bit = (mod__key)1 << (MOD__KEY_BITS - 1); bit; bit >>= 1) {
+      int i, reach = 0;
+      for (i = 0; i < n; ++i) reach += mod__key_of(score[i]) >= (key | bit);
+      if (reach >= k) key |= bit;
+   }
+   return key;
+}
+
+/* How many scores equal to the k-th are among the k best. */
+MOD__FN int mod__ties_kept(const mod_real *score, int n, int k, mod__key kth)
+{
+   int i, above = 0;
+   for (i = 0; i < n; ++i) above += mod__key_of(score[i]) > kth;
+   return k - above;
+}
+
+MODDEF mod_result mod_route_topk(const mod_real *score, int n, int k, int *kept, mod_error *err)
+{
+   mod__key kth;
+   int i, ties, count = 0;
+   if (n < 0 || k < 0 || k > n) return mod__bad(err, "k must be in [0, n]");
+   if (n > 0 && (!score || !kept)) return mod__bad(err, "score or kept is NULL");
+   if ((i = mod__find_nan(score, n)) >= 0) return mod__error(err, MOD_RESULT_NUMERIC, "a score is NaN", -1, i);
+   if (k > 0) {
+      kth = mod__kth_key(score, n, k);
+      ties = mod__ties_kept(score, n, k, kth);
+      for (i = 0; i < n; ++i) {
+         mod__key key = mod__key_of(score[i]);
+         if (key > kth || (key == kth && ties-- > 0)) kept[count++] = i;
+      }
+      MOD_ASSERT(count == k);
+   }
+   return mod__ok(err);
+}
+
+MODDEF mod_result mod_route_threshold(const mod_real *score, int n, double theta, int *kept, int *n_kept,
+                                      mod_error *err)
+{
+   int i, count = 0;
+   if (n < 0 || !n_kept) return mod__bad(err, "n must be at least 0, and n_kept not NULL");
+   if (n > 0 && (!score || !kept)) return mod__bad(err, "score or kept is NULL");
+   if (mod__nan(theta)) return mod__error(err, MOD_RESULT_NUMERIC, "the threshold is NaN", -1, -1);
+   if ((i = mod__find_nan(score, n)) >= 0) return mod__error(err, MOD_RESULT_NUMERIC, "a score is NaN", -1, i);
+   for (i = 0; i < n; ++i)
+      if ((double)score[i] > theta) kept[count++] = i;
+   *n_kept = count;
+   return mod__ok(err);
+}
+
+/* ====================================================================================================================
+   >>tape  Tape: what every op stands on
+   ==================================================================================================================== */
+
+struct mod_tape {
+   mod_arena arena;   /* everything, this struct included; while measuring: no memory, only the count */
+   mod_arena stub;    /* while measuring: the tensors' descriptions */
+   mod_tape_desc desc; /* resolved */
+   mod_tensor *last;   /* newest tensor with a backward pass */
+   size_t start, stub_start;
+   size_t backward_scratch; /* most that the backward pass of any op needs beside the tensors */
+   double flops;
+   int backward_done;
+   mod_error error;
+   mod_allocator allocator; /* of mod_tape_create */
+};
+
+MODDEF mod_tape *mod_tape_init(const mod_tape_desc *desc, void *memory, size_t size, mod_error *err)
+{
+   mod_tape *t = (mod_tape *)memory;
+   mod_tape_desc d;
+   memset(&d, 0, sizeof d);
+   if (desc) d = *desc;
+   d.n_threads = d.n_threads ? d.n_threads : 1;
+   if (!memory) return mod__bad(err, "memory is NULL"), (mod_tape *)NULL;
+   if (d.n_threads < 1 || d.n_threads > 1024) return mod__bad(err, "n_threads must be in [1, 1024]"), (mod_tape *)NULL;
+   if (!mod__aligned(memory))
+      return mod__error(err, MOD_RESULT_ALIGN, "memory is not aligned to 8 bytes", -1, -1), (mod_tape *)NULL;
+   if (size < sizeof *t)
+      return mod__error(err, MOD_RESULT_MEMORY, "the memory given is too small", -1, -1), (mod_tape *)NULL;
+   memset(t, 0, sizeof *t);
+   t->desc = d;
+   t->arena.base = d.measure ? NULL : (unsigned char *)memory;
+   t->arena.size = d.measure ? (size_t)-1 : size;
+   t->stub.base = (unsigned char *)memory;
+   t->stub.size = size;
+   t->stub.used = t->stub_start = t->start = (sizeof *t + MOD__ALIGN - 1) & ~(size_t)(MOD__ALIGN - 1);
+   t->arena.used = t->arena.peak = t->start;
+   if (t->start > size)
+      return mod__error(err, MOD_RESULT_MEMORY, "the memory given is too small", -1, -1), (mod_tape *)NULL;
+   mod__ok(&t->error);
+   mod__ok(err);
+   return t;
+}
+
+MODDEF mod_tape *mod_tape_create(const mod_tape_desc *desc, size_t size, const mod_allocator *allocator, mod_error *err)
+{
+   mod_allocator chosen;
+   mod_tape *t;
+   void *memory;
+   if (size < sizeof *t)
+      return mod__error(err, MOD_RESULT_MEMORY, "the memory asked for is too small", -1, -1), (mod_tape *)NULL;
+   if ((memory = mod__allocate(&chosen, allocator, size, err)) == NULL) return NULL;
+   if ((t = mod_tape_init(desc, memory, size, err)) == NULL) {
+      chosen.free(memory, chosen.user);
+      return NULL;
+   }
+   t->allocator = chosen;
+   return t;
+}
+
+MODDEF void mod_tape_destroy(mod_tape *tape)
+{
+   if (tape && tape->allocator.free) {
+      mod_allocator a = tape->allocator;
+      a.free(tape, a.user);
+   }
+}
+
+MODDEF void mod_tape_reset(mod_tape *tape)
+{
+   if (!tape) return;
+   tape->arena.used = tape->start;
+   tape->stub.used = tape->stub_start;
+   tape->last = NULL;
+   tape->backward_scratch = 0;
+   tape->backward_done = 0;
+   tape->flops = 0;
+   mod__ok(&tape->error);
+}
+
+MODDEF mod_mark mod_tape_mark(const mod_tape *tape)
+{
+   mod_mark mark;
+   memset(&mark, 0, sizeof mark);
+   if (tape) {
+      mark.counted = tape->arena.used;
+      mark.used = tape->stub.used;
+      mark.last = tape->last;
+   }
+   return mark;
+}
+
+MODDEF mod_result mod_tape_rewind(mod_tape *tape, mod_mark mark, mod_error *err)
+{
+   if (!tape) return mod__bad(err, "tape is NULL");
+   if (mark.counted > tape->arena.used || mark.counted < tape->start || mark.used > tape->stub.used)
+      return mod__bad(err, "the mark is not one of this tape, or lies beyond its end");
+   tape->arena.used = mark.counted;
+   tape->stub.used = mark.used;
+   tape->last = mark.last;
+   return mod__ok(err);
+}
+
+MODDEF mod_result mod_tape_status(const mod_tape *tape, mod_error *err)
+{
+   if (!tape) return mod__bad(err, "tape is NULL");
+   if (err) *err = tape->error;
+   return tape->error.code;
+}
+
+MODDEF size_t mod_tape_peak(const mod_tape *tape) { return tape ? tape->arena.peak : 0; }
+MODDEF double mod_tape_flops(const mod_tape *tape) { return tape ? tape->flops : 0; }
+
+MODDEF void mod_tape_fail(mod_tape *tape, mod_result code, const char *message, int64_t where)
+{
+   if (!tape || tape->error.code != MOD_RESULT_OK) return;
+   if (code == MOD_RESULT_OK || !message) {
+      code = MOD_RESULT_ARG;
+      message = "mod_tape_fail was called without an error code or without a sentence";
+   }
+   mod__error(&tape->error, code, message, -1, where);
+}
+
+/* Memory for numbers: *out is NULL while measuring. 1 if there is room, else the tape fails. */
+MOD__FN int mod__take(mod_tape *t, size_t count, size_t size, void **out)
+{
+   mod_error e;
+   *out = NULL;
+   if (mod_arena_push(&t->arena, count, size, out, &e) == MOD_RESULT_OK) return 1;
+   mod_tape_fail(t, e.code, e.message, -1);
+   return 0;
+}
+
+/* Zeroed memory for a description, real even while measuring. NULL: the tape has failed. */
+MOD__FN void *mod__describe(mod_tape *t, size_t size)
+{
+   void *out;
+   mod_error e;
+   if (!mod__take(t, 1, size, &out)) return NULL;
+   if (t->desc.measure && mod_arena_push(&t->stub, 1, size, &out, &e) != MOD_RESULT_OK) {
+      mod_tape_fail(t, e.code, "the measuring tape's memory is too small for its descriptions", -1);
+      return NULL;
+   }
+   memset(out, 0, size);
+   return out;
+}
+
+/* Scratch for each thread beyond what is in use, until the next op. NULL while measuring, or on failure. */
+MOD__FN unsigned char *mod__scratch(mod_tape *t, size_t per_thread)
+{
+   size_t used = t->arena.used;
+   void *out;
+   if (!mod__take(t, (size_t)t->desc.n_threads, per_thread, &out)) return NULL;
+   t->arena.used = used;
+   return (unsigned char *)out;
+}
+
+MOD__FN void mod__run(mod_tape *t, mod__kernel kernel, mod_tensor *y, int n, double work, size_t scratch)
+{
+   unsigned char *memory = scratch ? t->arena.base + t->arena.used : NULL;
+   mod__parallel(t->desc.n_threads, &t->desc.jobs, kernel, y, n, work, memory, scratch);
+}
+
+/* --- shapes: a tensor is read as a matrix of rows and columns --- */
+
+MOD__FN int mod__cols(const mod_tensor *x) { return x->dim[x->n_dim - 1]; }
+
+MOD__FN int mod__n_rows(const mod_tensor *x)
+{
+   int i, n = 1;
+   for (i = 0; i + 1 < x->n_dim; ++i) n *= x->dim[i];
+   return n;
+}
+
+MOD__FN size_t mod__count(const mod_tensor *x) { return (size_t)mod__n_rows(x) * (size_t)mod__cols(x); }
+
+MOD__FN int mod__same_shape(const mod_tensor *a, const mod_tensor *b)
+{
+   return a->n_dim == b->n_dim && !memcmp(a->dim, b->dim, (size_t)a->n_dim * sizeof a->dim[0]);
+}
+
+/* 1 if the tape stands and the tensors (b and c may be absent: give a again) are there. */
+MOD__FN int mod__ready(mod_tape *t, const mod_tensor *a, const mod_tensor *b, const mod_tensor *c)
+{
+   if (!t || t->error.code != MOD_RESULT_OK) return 0;
+   if (a && b && c) return 1;
+   mod_tape_fail(t, MOD_RESULT_ARG, "an input tensor is NULL", -1);
+   return 0;
+}
+
+MOD__FN mod_tensor *mod__refuse(mod_tape *t, mod_result code, const char *message, int64_t where)
+{
+   mod_tape_fail(t, code, message, where);
+   return NULL;
+}
+
+MOD__FN mod_tensor *mod__shape_error(mod_tape *t, const char *message)
+{
+   return mod__refuse(t, MOD_RESULT_SHAPE, message, -1);
+}
+
+/* A tensor without data. n_max: see mod_tensor. Refuses shapes whose rows do not fit an int or whose bytes a size_t. */
+MOD__FN mod_tensor *mod__describe_tensor(mod_tape *t, int n_dim, const int *dim, int n_max)
+{
+   mod_tensor *y;
+   size_t count = 1, bytes;
+   int i;
+   if (n_dim < 1 || n_dim > MOD_TENSOR_MAX_DIM || !dim)
+      return mod__refuse(t, MOD_RESULT_ARG, "a tensor has 1 to 4 dimensions", n_dim);
+   for (i = 0; i < n_dim; ++i) {
+      if (dim[i] < 0) return mod__refuse(t, MOD_RESULT_ARG, "a dimension is negative", i);
+      if (!mod__mul(&count, count, (size_t)(dim[i] ? dim[i] : 1)) || (i + 1 < n_dim && count > INT_MAX) ||
+          !mod__mul(&bytes, count, sizeof(mod_real)))
+         return mod__refuse(t, MOD_RESULT_ARG, "a tensor is too large", i);
+   }
+   y = (mod_tensor *)mod__describe(t, sizeof *y);
+   if (!y) return NULL;
+   y->n_dim = n_dim;
+   memcpy(y->dim, dim, (size_t)n_dim * sizeof *dim);
+   y->n_max = n_max;
+   return y;
+}
+
+/* Numbers to reserve for a tensor: rows that depend on the data count with their maximum. */
+MOD__FN size_t mod__reserved(const mod_tensor *y)
+{
+   size_t count = (size_t)(y->n_max ? y->n_max : y->dim[0]);
+   int i;
+   for (i = 1; i < y->n_dim; ++i) count *= (size_t)y->dim[i]; /* fits: mod__describe_tensor */
+   return count;
+}
+
+/* Room for a gradient. While measuring, grad is a mark that there would be one; it is never read. */
+MOD__FN int mod__take_grad(mod_tape *t, mod_tensor *y)
+{
+   void *grad;
+   if (!mod__take(t, mod__reserved(y), sizeof(mod_real), &grad)) return 0;
+   y->grad = (mod_real *)(t->desc.measure ? (void *)t : grad);
+   return 1;
+}
+
+/* Records y as made from its inputs, and gives it a gradient if one of them has one. */
+MOD__FN int mod__record(mod_tape *t, mod_tensor *y, mod_tensor *a, mod_tensor *b, mod_tensor *c,
+                        void (*backward)(mod_tape *, mod_tensor *))
+{
+   y->in[0] = a;
+   y->in[1] = b;
+   y->in[2] = c;
+   if (t->desc.forward_only || !backward) return 1;
+   if (!((a && a->grad) || (b && b->grad) || (c && c->grad))) return 1;
+   if (!y->grad && !mod__take_grad(t, y)) return 0;
+   y->backward = backward;
+   y->previous = t->last;
+   t->last = y;
+   return 1;
+}
+
+/* The output of an op: description, numbers, gradient. */
+MOD__FN mod_tensor *mod__output(mod_tape *t, int n_dim, const int *dim, int n_max, mod_tensor *a, mod_tensor *b,
+                                mod_tensor *c, void (*backward)(mod_tape *, mod_tensor *))
+{
+   mod_tensor *y = mod__describe_tensor(t, n_dim, dim, n_max);
+   void *data;
+   if (!y || !mod__take(t, mod__reserved(y), sizeof(mod_real), &data)) return NULL;
+   y->data = (mod_real *)data;
+   return mod__record(t, y, a, b, c, backward) ? y : NULL;
+}
+
+/* Like x, with `cols` columns. */
+MOD__FN mod_tensor *mod__output_like(mod_tape *t, const mod_tensor *x, int cols, mod_tensor *a, mod_tensor *b,
+                                     mod_tensor *c, void (*backward)(mod_tape *, mod_tensor *))
+{
+   int dim[MOD_TENSOR_MAX_DIM];
+   memcpy(dim, x->dim, sizeof dim);
+   dim[x->n_dim - 1] = cols;
+   return mod__output(t, x->n_dim, dim, x->n_max, a, b, c, backward);
+}
+
+/* y is x in another shape: the same data. */
+MOD__FN mod_tensor *mod__alias(mod_tape *t, mod_tensor *x, int n_dim, const int *dim)
+{
+   mod_tensor *y = mod__describe_tensor(t, n_dim, dim, x->n_max);
+   if (y) y->data = x->data;
+   return y;
+}
+
+MODDEF mod_result mod_tape_backward(mod_tape *tape, mod_tensor *loss, mod_error *err)
+{
+   mod_tape *t = tape;
+   mod_tensor *y;
+   size_t used;
+   void *scratch;
+   if (!t) return mod__bad(err, "tape is NULL");
+   if (t->error.code != MOD_RESULT_OK) return mod_tape_status(t, err);
+   if (!loss) return mod__bad(err, "loss is NULL");
+   if (mod__count(loss) != 1) return mod__error(err, MOD_RESULT_SHAPE, "the loss must be one number", -1, -1);
+   if (!loss->backward)
+      return mod__error(err, MOD_RESULT_STATE, "the loss depends on nothing that has a gradient", -1, -1);
+   if (t->backward_done)
+      return mod__error(err, MOD_RESULT_STATE, "backward runs once for each recording: reset the tape", -1, -1);
+   used = t->arena.used;
+   if (!mod__take(t, t->backward_scratch, 1, &scratch)) return mod_tape_status(t, err);
+   t->arena.used = used;
+   t->backward_done = 1;
+   if (t->desc.measure) return mod__ok(err);
+   for (y = t->last; y; y = y->previous) memset(y->grad, 0, mod__count(y) * sizeof(mod_real));
+   loss->grad[0] = 1;
+   for (y = t->last; y; y = y->previous) y->backward(t, y); /* an op comes after what it reads: no sorting needed */
+   return mod_tape_status(t, err);
+}
+
+/* ====================================================================================================================
+   >>ops  Ops: for each its equation, shapes, forward, backward
+
+   A forward kernel fills rows lo .. hi-1 of y->data. A backward pass adds to the gradients of its inputs; dx below is
+   d(loss)/d(x). Kernels get a range so that threads can share the work.
+   ==================================================================================================================== */
+
+MODDEF mod_tensor *mod_leaf(mod_tape *tape, mod_real *data, mod_real *grad, int n_dim, const int *dim)
+{
+   mod_tensor *y;
+   if (!tape || tape->error.code != MOD_RESULT_OK) return NULL;
+   if (!data && !tape->desc.measure) return mod__refuse(tape, MOD_RESULT_ARG, "a leaf needs data", -1);
+   if ((y = mod__describe_tensor(tape, n_dim, dim, 0)) == NULL) return NULL;
+   y->data = data;
+   y->grad = tape->desc.forward_only ? NULL : grad;
+   return y;
+}
+
+/* --- matmul: C = A B, A B^T or A^T B; dA += dC B^T, dB += A^T dC, transposed as A and B are ---
+   One chain per element over the inner index, ascending. 2 m n k FLOPs forward, twice that backward. */
+
+MOD__FN void mod__gemm_run(mod_tape *t, mod_real *c, const mod_real *a, size_t a_row, size_t a_col, const mod_real *b,
+                           size_t b_row, size_t b_col, int m, int n, int k, int accumulate)
+{
+   mod__gemm g;
+   int columns = (n + MOD__TILE - 1) / MOD__TILE;
+   g.c = c;
+   g.a = a;
+   g.b = b;
+   g.a_row = a_row;
+   g.a_col = a_col;
+   g.b_row = b_row;
+   g.b_col = b_col;
+   g.m = m;
+   g.n = n;
+   g.k = k;
+   g.accumulate = accumulate;
+   g.by_rows = columns < t->desc.n_threads || m > n;
+   mod__parallel(t->desc.n_threads, &t->desc.jobs, mod__gemm_part, &g, g.by_rows ? m : columns,
+                 2.0 * k * (g.by_rows ? n : (double)m * (int)MOD__TILE), NULL, 0);
+}
+
+enum { MOD__NN, MOD__NT, MOD__TN };
+
+MOD__FN void mod__matmul_backward(mod_tape *t, mod_tensor *y)
+{
+   mod_tensor *A = y->in[0], *B = y->in[1];
+   const mod_real *a = A->data, *b = B->data, *dc = y->grad;
+   int m = mod__n_rows(y), n = mod__cols(y), form = y->option[0], k = form == MOD__TN ? A->dim[0] : mod__cols(A);
+   size_t M = (size_t)m, N = (size_t)n, K = (size_t)k;
+   if (A->grad) {
+      if (form == MOD__NN) mod__gemm_run(t, A->grad, dc, N, 1, b, 1, N, m, k, n, 1); /* dC B^T */
+      if (form == MOD__NT) mod__gemm_run(t, A->grad, dc, N, 1, b, K, 1, m, k, n, 1); /* dC B */
+      if (form == MOD__TN) mod__gemm_run(t, A->grad, b, N, 1, dc, 1, N, k, m, n, 1); /* B dC^T */
+   }
+   if (B->grad) {
+      if (form == MOD__NN) mod__gemm_run(t, B->grad, a, 1, K, dc, N, 1, k, n, m, 1); /* A^T dC */
+      if (form == MOD__NT) mod__gemm_run(t, B->grad, dc, 1, N, a, K, 1, n, k, m, 1); /* dC^T A */
+      if (form == MOD__TN) mod__gemm_run(t, B->grad, a, M, 1, dc, N, 1, k, n, m, 1); /* A dC */
+   }
+}
+
+MOD__FN mod_tensor *mod__matmul(mod_tape *t, mod_tensor *a, mod_tensor *b, int form)
+{
+   mod_tensor *y;
+   int m, n, k, dim[2];
+   if (!mod__ready(t, a, b, a)) return NULL;
+   if (b->n_dim != 2 || (form != MOD__NN && a->n_dim != 2))
+      return mod__shape_error(t, "matmul: matrices of two dimensions are needed (the left of a plain product excepted)");
+   if (form == MOD__NN ? b->n_max || a->n_dim < 2 : form == MOD__NT ? b->n_max : !a->n_max != !b->n_max)
+      return mod__shape_error(t, "matmul: rows that depend on the data can only be the left side's, or be summed over");
+   m = form == MOD__TN ? mod__cols(a) : mod__n_rows(a);
+   k = form == MOD__TN ? a->dim[0] : mod__cols(a);
+   n = form == MOD__NT ? b->dim[0] : mod__cols(b);
+   if (k != (form == MOD__NT ? mod__cols(b) : b->dim[0]))
+      return mod__shape_error(t, "matmul: the inner dimensions differ");
+   dim[0] = m;
+   dim[1] = n;
+   y = form == MOD__TN ? mod__output(t, 2, dim, 0, a, b, NULL, mod__matmul_backward)
+                       : mod__output_like(t, a, n, a, b, NULL, mod__matmul_backward);
+   if (!y) return NULL;
+   y->option[0] = form;
+   t->flops += 2.0 * m * n * k;
+   if (!t->desc.measure) {
+      size_t M = (size_t)m, N = (size_t)n, K = (size_t)k;
+      if (form == MOD__NN) mod__gemm_run(t, y->data, a->data, K, 1, b->data, N, 1, m, n, k, 0);
+      if (form == MOD__NT) mod__gemm_run(t, y->data, a->data, K, 1, b->data, 1, K, m, n, k, 0);
+      if (form == MOD__TN) mod__gemm_run(t, y->data, a->data, 1, M, b->data, N, 1, m, n, k, 0);
+   }
+   return y;
+}
+
+MODDEF mod_tensor *mod_matmul(mod_tape *tape, mod_tensor *a, mod_tensor *b) { return mod__matmul(tape, a, b, MOD__NN); }
+MODDEF mod_tensor *mod_matmul_nt(mod_tape *tape, mod_tensor *a, mod_tensor *b) { return mod__matmul(tape, a, b, MOD__NT); }
+MODDEF mod_tensor *mod_matmul_tn(mod_tape *tape, mod_tensor *a, mod_tensor *b) { return mod__matmul(tape, a, b, MOD__TN); }
+
+/* --- add, sub, mul: y = a + b, a - b, a b, with b broadcast over rows (b is a row) or over columns (b is a column) ---
+   da += dy, dy, dy b;  db += dy, -dy, dy a, summed over what it was broadcast over: rows ascending, or along the row. */
+
+enum { MOD__ADD, MOD__SUB, MOD__MUL };
+enum { MOD__SAME, MOD__ROW, MOD__COLUMN };
+
+/* b's element for (i, j) is b[i * row + j * col]. */
+MOD__FN void mod__strides(const mod_tensor *y, size_t *row, size_t *col)
+{
+   *row = y->option[1] == MOD__SAME ? (size_t)mod__cols(y) : y->option[1] == MOD__COLUMN;
+   *col = y->option[1] != MOD__COLUMN;
+}
+
+MOD__FN void mod__binary_forward(void *arg, int lo, int hi, void *scratch)
+{
+   mod_tensor *y = (mod_tensor *)arg;
+   size_t n = (size_t)mod__cols(y), row, col, j;
+   int i;
+   (void)scratch;
+   mod__strides(y, &row, &col);
+   for (i = lo; i < hi; ++i) {
+      const mod_real *a = y->in[0]->data + (size_t)i * n, *b = y->in[1]->data + (size_t)i * row;
+      mod_real *out = y->data + (size_t)i * n;
+      switch (y->option[0]) {
+      case MOD__ADD:
+         for (j = 0; j < n; ++j) out[j] = a[j] + b[j * col];
+         break;
+      case MOD__SUB:
+         for (j = 0; j < n; ++j) out[j] = a[j] - b[j * col];
+         break;
+      default:
+         for (j = 0; j < n; ++j) out[j] = a[j] * b[j * col];
+      }
+   }
+}
+
+MOD__FN void mod__binary_da(void *arg, int lo, int hi, void *scratch)
+{
+   mod_tensor *y = (mod_tensor *)arg;
+   size_t n = (size_t)mod__cols(y), row, col, j;
+   int i;
+   (void)scratch;
+   mod__strides(y, &row, &col);
+   for (i = lo; i < hi; ++i) {
+      const mod_real *dy = y->grad + (size_t)i * n, *b = y->in[1]->data + (size_t)i * row;
+      mod_real *da = y->in[0]->grad + (size_t)i * n;
+      if (y->option[0] == MOD__MUL)
+         for (j = 0; j < n; ++j) da[j] += dy[j] * b[j * col];
+      else
+         for (j = 0; j < n; ++j) da[j] += dy[j];
+   }
+}
+
+/* Same shape or column: rows lo .. hi-1 of b. */
+MOD__FN void mod__binary_db(void *arg, int lo, int hi, void *scratch)
+{
+   mod_tensor *y = (mod_tensor *)arg;
+   size_t n = (size_t)mod__cols(y), j;
+   int i, op = y->option[0];
+   (void)scratch;
+   for (i = lo; i < hi; ++i) {
+      const mod_real *dy = y->grad + (size_t)i * n, *a = y->in[0]->data + (size_t)i * n;
+      mod_real *db = y->in[1]->grad;
+      if (y->option[1] == MOD__COLUMN) {
+         mod_real sum = op == MOD__MUL ? mod__dot(dy, a, n) : mod__sum(dy, n);
+         db[i] += op == MOD__SUB ? -sum : sum;
+         continue;
+      }
+      db += (size_t)i * n;
+      if (op == MOD__MUL)
+         for (j = 0; j < n; ++j) db[j] += dy[j] * a[j];
+      else
+         for (j = 0; j < n; ++j) db[j] += op == MOD__SUB ? -dy[j] : dy[j];
+   }
+}
+
+/* Row: columns lo .. hi-1 of b. */
+MOD__FN void mod__binary_db_row(void *arg, int lo, int hi, void *scratch)
+{
+   mod_tensor *y = (mod_tensor *)arg;
+   size_t n = (size_t)mod__cols(y);
+   int i, j, rows = mod__n_rows(y);
+   mod_real *db = y->in[1]->grad;
+   (void)scratch;
+   for (i = 0; i < rows; ++i) {
+      const mod_real *dy = y->grad + (size_t)i * n, *a = y->in[0]->data + (size_t)i * n;
+      for (j = lo; j < hi; ++j)
+         db[j] += y->option[0] == MOD__MUL ? dy[j] * a[j] : y->option[0] == MOD__SUB ? -dy[j] : dy[j];
+   }
+}
+
+MOD__FN void mod__binary_backward(mod_tape *t, mod_tensor *y)
+{
+   int rows = mod__n_rows(y), cols = mod__cols(y);
+   if (y->in[0]->grad) mod__run(t, mod__binary_da, y, rows, cols, 0);
+   if (!y->in[1]->grad) return;
+   if (y->option[1] == MOD__ROW)
+      mod__run(t, mod__binary_db_row, y, cols, rows, 0);
+   else
+      mod__run(t, mod__binary_db, y, rows, cols, 0);
+}
+
+MOD__FN mod_tensor *mod__binary(mod_tape *t, mod_tensor *a, mod_tensor *b, int op)
+{
+   mod_tensor *y;
+   int spread;
+   if (!mod__ready(t, a, b, a)) return NULL;
+   if (mod__same_shape(a, b) && !a->n_max == !b->n_max)
+      spread = MOD__SAME;
+   else if (mod__cols(b) == mod__cols(a) && mod__n_rows(b) == 1 && !b->n_max)
+      spread = MOD__ROW;
+   else if (b->n_dim == 2 && b->dim[1] == 1 && b->dim[0] == mod__n_rows(a) && !a->n_max == !b->n_max)
+      spread = MOD__COLUMN;
+   else
+      return mod__shape_error(t, "add, sub, mul: b must have a's shape, or be one row or one column of it");
+   y = mod__output_like(t, a, mod__cols(a), a, b, NULL, mod__binary_backward);
+   if (!y) return NULL;
+   y->option[0] = op;
+   y->option[1] = spread;
+   if (!t->desc.measure) mod__run(t, mod__binary_forward, y, mod__n_rows(y), mod__cols(y), 0);
+   return y;
+}
+
+MODDEF mod_tensor *mod_add(mod_tape *tape, mod_tensor *a, mod_tensor *b) { return mod__binary(tape, a, b, MOD__ADD); }
+MODDEF mod_tensor *mod_sub(mod_tape *tape, mod_tensor *a, mod_tensor *b) { return mod__binary(tape, a, b, MOD__SUB); }
+MODDEF mod_tensor *mod_mul(mod_tape *tape, mod_tensor *a, mod_tensor *b) { return mod__binary(tape, a, b, MOD__MUL); }
+
+MODDEF mod_tensor *mod_bias(mod_tape *tape, mod_tensor *x, mod_tensor *b)
+{
+   if (!mod__ready(tape, x, b, x)) return NULL;
+   if (b->n_dim != 1 || b->dim[0] != mod__cols(x))
+      return mod__shape_error(tape, "bias: b must be one number for each column of x");
+   return mod__binary(tape, x, b, MOD__ADD);
+}
+
+/* --- element by element: y = f(x), dx += dy f'(x) ---
+   One line each: f of x, and f' of x and y; r is y->value, k is y->option[0]. */
+
+#define MOD__UNARY(name, f, slope)                                                                                   \
+   MOD__FN void mod__##name##_forward(void *arg, int lo, int hi, void *scratch)                                      \
+   {                                                                                                                 \
+      mod_tensor *out = (mod_tensor *)arg;                                                                           \
+      size_t n = (size_t)mod__cols(out), i;                                                                          \
+      const mod_real r = (mod_real)out->value;                                                                       \
+      const int k = out->option[0];                                                                                  \
+      (void)scratch, (void)r, (void)k;                                                                               \
+      for (i = (size_t)lo * n; i < (size_t)hi * n; ++i) {                                                            \
+         const mod_real x = out->in[0]->data[i];                                                                     \
+         out->data[i] = (f);                                                                                         \
+      }                                                                                                              \
+   }                                                                                                                 \
+   MOD__FN void mod__##name##_dx(void *arg, int lo, int hi, void *scratch)                                           \
+   {                                                                                                                 \
+      mod_tensor *out = (mod_tensor *)arg;                                                                           \
+      size_t n = (size_t)mod__cols(out), i;                                                                          \
+      const mod_real r = (mod_real)out->value;                                                                       \
+      const int k = out->option[0];                                                                                  \
+      (void)scratch, (void)r, (void)k;                                                                               \
+      for (i = (size_t)lo * n; i < (size_t)hi * n; ++i) {                                                            \
+         const mod_real x = out->in[0]->data[i], y = out->data[i];                                                   \
+         (void)x, (void)y;                                                                                           \
+         out->in[0]->grad[i] += out->grad[i] * (slope);                                                              \
+      }                                                                                                              \
+   }                                                                                                                 \
+   MOD__FN void mod__##name##_backward(mod_tape *t, mod_tensor *y)                                                   \
+   {                                                                                                                 \
+      mod__run(t, mod__##name##_dx, y, mod__n_rows(y), 16.0 * mod__cols(y), 0);                                      \
+   }
+
+MOD__FN mod_tensor *mod__unary(mod_tape *t, mod_tensor *x, mod__kernel forward,
+                               void (*backward)(mod_tape *, mod_tensor *), double r, int k)
+{
+   mod_tensor *y;
+   if (!mod__ready(t, x, x, x)) return NULL;
+   if ((y = mod__output_like(t, x, mod__cols(x), x, NULL, NULL, backward)) == NULL) return NULL;
+   y->value = r;
+   y->option[0] = k;
+   if (!t->desc.measure) mod__run(t, forward, y, mod__n_rows(y), 16.0 * mod__cols(y), 0);
+   return y;
+}
+
+#define MOD__UNARY_OP(name, f, slope)                                              \
+   MOD__UNARY(name, f, slope)                                                      \
+   MODDEF mod_tensor *mod_##name(mod_tape *tape, mod_tensor *x)                    \
+   {                                                                               \
+      return mod__unary(tape, x, mod__##name##_forward, mod__##name##_backward, 0, 0); \
+   }
+
+/*            name     f(x)              f'(x) */
+MOD__UNARY_OP(exp,     mod__exp(x),      y)
+MOD__UNARY_OP(log,     mod__log(x),      1 / x)
+MOD__UNARY_OP(gelu,    mod__gelu(x),     mod__gelu_slope(x))
+MOD__UNARY_OP(silu,    mod__silu(x),     mod__silu_slope(x))
+MOD__UNARY_OP(relu,    x > 0 ? x : 0,    (mod_real)(x > 0))
+MOD__UNARY_OP(sigmoid, mod__sigmoid(x),  y * (1 - y))
+MOD__UNARY_OP(tanh,    mod__tanh(x),     1 - y * y)
+MOD__UNARY(scale,      r * x,            r)
+
+MODDEF mod_tensor *mod_scale(mod_tape *tape, mod_tensor *x, double s)
+{
+   if (!mod__ready(tape, x, x, x)) return NULL;
+   if (!mod__finite(s)) return mod__refuse(tape, MOD_RESULT_ARG, "scale: the factor is not finite", -1);
+   return mod__unary(tape, x, mod__scale_forward, mod__scale_backward, s, 0);
+}
+
+/* The gates: how a router's score scales a block's delta. */
+MOD__FN mod_real mod__gate(mod_real x, int k, mod_real a)
+{
+   return k == MOD_GATE_RAW ? x : k == MOD_GATE_SIGMOID ? mod__sigmoid(x) : k == MOD_GATE_TANH ? 1 + a * mod__tanh(x) : 1;
+}
+MOD__FN mod_real mod__gate_slope(mod_real x, int k, mod_real a)
+{
+   mod_real y = k == MOD_GATE_SIGMOID ? mod__sigmoid(x) : k == MOD_GATE_TANH ? mod__tanh(x) : 0;
+   return k == MOD_GATE_RAW ? 1 : k == MOD_GATE_SIGMOID ? y * (1 - y) : k == MOD_GATE_TANH ? a * (1 - y * y) : 0;
+}
+MOD__UNARY(gate, mod__gate(x, k, r), mod__gate_slope(x, k, r))
+
+MODDEF mod_tensor *mod_gate(mod_tape *tape, mod_tensor *r, mod_gate_kind kind, double a)
+{
+   if (!mod__ready(tape, r, r, r)) return NULL;
+   if ((int)kind < MOD_GATE_RAW || (int)kind > MOD_GATE_ONE || !mod__finite(a))
+      return mod__refuse(tape, MOD_RESULT_ARG, "gate: no such kind, or its scale is not finite", (int)kind);
+   return mod__unary(tape, r, mod__gate_forward, mod__gate_backward, a, (int)kind);
+}
+
+/* --- softmax along a row: y_j = exp(x_j - m) / sum, m the largest; dx = y (dy - <dy, y>) --- */
+
+MOD__FN void mod__softmax_forward(void *arg, int lo, int hi, void *scratch)
+{
+   mod_tensor *y = (mod_tensor *)arg;
+   size_t n = (size_t)mod__cols(y), j;
+   int i;
+   (void)scratch;
+   for (i = lo; i < hi && n; ++i) {
+      const mod_real *x = y->in[0]->data + (size_t)i * n;
+      mod_real *out = y->data + (size_t)i * n;
+      mod_real inverse = 1 / mod__exp_row(out, x, n, mod__largest(x, n), 1);
+      for (j = 0; j < n; ++j) out[j] *= inverse;
+   }
+}
+
+MOD__FN void mod__softmax_dx(void *arg, int lo, int hi, void *scratch)
+{
+   mod_tensor *y = (mod_tensor *)arg;
+   size_t n = (size_t)mod__cols(y), j;
+   int i;
+   (void)scratch;
+   for (i = lo; i < hi; ++i) {
+      const mod_real *p = y->data + (size_t)i * n, *dy = y->grad + (size_t)i * n;
+      mod_real *dx = y->in[0]->grad + (size_t)i * n, mean = mod__dot(dy, p, n);
+      for (j = 0; j < n; ++j) dx[j] += p[j] * (dy[j] - mean);
+   }
+}
+
+MOD__FN void mod__softmax_backward(mod_tape *t, mod_tensor *y)
+{
+   mod__run(t, mod__softmax_dx, y, mod__n_rows(y), 4.0 * mod__cols(y), 0);
+}
+
+MODDEF mod_tensor *mod_softmax(mod_tape *tape, mod_tensor *x)
+{
+   mod_tensor *y;
+   if (!mod__ready(tape, x, x, x)) return NULL;
+   y = mod__output_like(tape, x, mod__cols(x), x, NULL, NULL, mod__softmax_backward);
+   if (y && !tape->desc.measure) mod__run(tape, mod__softmax_forward, y, mod__n_rows(y), 16.0 * mod__cols(y), 0);
+   return y;
+}
+
+/* --- norms along a row: y = (x - mu) s gain + bias, s = 1 / sqrt(mean((x - mu)^2) + eps) ---
+   LayerNorm: mu is the mean. RMSNorm: mu is 0 and there is no bias. With z = (x - mu) s and g = dy gain:
+   dx = s (g - z mean(g z) [- mean(g), LayerNorm]);  dgain = sum over rows dy z;  dbias = sum over rows dy.
+   Saved: mu and s of every row. */
+
+MOD__FN void mod__norm_forward(void *arg, int lo, int hi, void *scratch)
+{
+   mod_tensor *y = (mod_tensor *)arg;
+   size_t n = (size_t)mod__cols(y), j;
+   const mod_real *gain = y->in[1] ? y->in[1]->data : NULL, *bias = y->in[2] ? y->in[2]->data : NULL;
+   mod_real *saved = (mod_real *)y->saved;
+   int i;
+   (void)scratch;
+   for (i = lo; i < hi; ++i) {
+      const mod_real *x = y->in[0]->data + (size_t)i * n;
+      mod_real *out = y->data + (size_t)i * n, mu = 0, s;
+      if (y->option[0] == MOD_NORM_LAYER) mu = mod__sum(x, n) / (mod_real)n;
+      for (j = 0; j < n; ++j) out[j] = x[j] - mu;
+      s = 1 / mod__sqrt(mod__dot(out, out, n) / (mod_real)n + (mod_real)y->value);
+      for (j = 0; j < n; ++j) out[j] *= s;
+      if (gain)
+         for (j = 0; j < n; ++j) out[j] *= gain[j];
+      if (bias)
+         for (j = 0; j < n; ++j) out[j] += bias[j];
+      saved[2 * (size_t)i] = mu;
+      saved[2 * (size_t)i + 1] = s;
+   }
+}
+
+/* scratch: two rows, g and z */
+MOD__FN void mod__norm_dx(void *arg, int lo, int hi, void *scratch)
+{
+   mod_tensor *y = (mod_tensor *)arg;
+   size_t n = (size_t)mod__cols(y), j;
+   const mod_real *gain = y->in[1] ? y->in[1]->data : NULL, *saved = (const mod_real *)y->saved;
+   mod_real *g = (mod_real *)scratch, *z = g + n;
+   int i;
+   for (i = lo; i < hi; ++i) {
+      const mod_real *x = y->in[0]->data + (size_t)i * n, *dy = y->grad + (size_t)i * n;
+      mod_real *dx = y->in[0]->grad + (size_t)i * n, mean_gz, mean_g = 0;
+      mod_real mu = saved[2 * (size_t)i], s = saved[2 * (size_t)i + 1];
+      for (j = 0; j < n; ++j) g[j] = gain ? dy[j] * gain[j] : dy[j];
+      for (j = 0; j < n; ++j) z[j] = (x[j] - mu) * s;
+      mean_gz = mod__dot(g, z, n) / (mod_real)n;
+      if (y->option[0] == MOD_NORM_LAYER) mean_g = mod__sum(g, n) / (mod_real)n;
+      for (j = 0; j < n; ++j) dx[j] += s * ((g[j] - mean_g) - z[j] * mean_gz);
+   }
+}
+
+/* Columns lo .. hi-1 of gain and bias. */
+MOD__FN void mod__norm_dgain(void *arg, int lo, int hi, void *scratch)
+{
+   mod_tensor *y = (mod_tensor *)arg;
+   size_t n = (size_t)mod__cols(y);
+   const mod_real *saved = (const mod_real *)y->saved;
+   mod_real *dgain = y->in[1] ? y->in[1]->grad : NULL, *dbias = y->in[2] ? y->in[2]->grad : NULL;
+   int i, j, rows = mod__n_rows(y);
+   (void)scratch;
+   for (i = 0; i < rows; ++i) {
+      const mod_real *x = y->in[0]->data + (size_t)i * n, *dy = y->grad + (size_t)i * n;
+      mod_real mu = saved[2 * (size_t)i], s = saved[2 * (size_t)i + 1];
+      if (dgain)
+         for (j = lo; j < hi; ++j) dgain[j] += dy[j] * ((x[j] - mu) * s);
+      if (dbias)
+         for (j = lo; j < hi; ++j) dbias[j] += dy[j];
+   }
+}
+
+MOD__FN void mod__norm_backward(mod_tape *t, mod_tensor *y)
+{
+   int rows = mod__n_rows(y), cols = mod__cols(y);
+   if (y->in[0]->grad) mod__run(t, mod__norm_dx, y, rows, 8.0 * cols, 2 * (size_t)cols * sizeof(mod_real));
+   if ((y->in[1] && y->in[1]->grad) || (y->in[2] && y->in[2]->grad))
+      mod__run(t, mod__norm_dgain, y, cols, 4.0 * rows, 0);
+}
+
+/* Notes what the backward pass of y needs beside the tensors, for each thread. */
+MOD__FN void mod__backward_scratch(mod_tape *t, const mod_tensor *y, size_t per_thread)
+{
+   size_t bytes;
+   if (!y->backward) return;
+   if (!mod__mul(&bytes, per_thread, (size_t)t->desc.n_threads)) bytes = (size_t)-1;
+   if (t->backward_scratch < bytes) t->backward_scratch = bytes;
+}
+
+MOD__FN mod_tensor *mod__norm(mod_tape *t, mod_tensor *x, mod_tensor *gain, mod_tensor *bias, double eps, int kind)
+{
+   mod_tensor *y;
+   int cols;
+   if (!mod__ready(t, x, x, x)) return NULL;
+   cols = mod__cols(x);
+   if ((gain && mod__count(gain) != (size_t)cols) || (bias && mod__count(bias) != (size_t)cols))
+      return mod__shape_error(t, "norm: gain and bias must be one number for each column of x");
+   if (!(eps > 0) || !mod__finite(eps)) return mod__refuse(t, MOD_RESULT_ARG, "norm: eps must be above 0", -1);
+   y = mod__output_like(t, x, cols, x, gain, bias, mod__norm_backward);
+   if (!y || !mod__take(t, cols ? mod__reserved(y) / (size_t)cols : 0, 2 * sizeof(mod_real), &y->saved)) return NULL;
+   y->value = eps;
+   y->option[0] = kind;
+   mod__backward_scratch(t, y, 2 * (size_t)cols * sizeof(mod_real));
+   if (!t->desc.measure) mod__run(t, mod__norm_forward, y, mod__n_rows(y), 8.0 * cols, 0);
+   return y;
+}
+
+MODDEF mod_tensor *mod_rmsnorm(mod_tape *tape, mod_tensor *x, mod_tensor *gain, double eps)
+{
+   return mod__norm(tape, x, gain, NULL, eps, MOD_NORM_RMS);
+}
+
+MODDEF mod_tensor *mod_layernorm(mod_tape *tape, mod_tensor *x, mod_tensor *gain, mod_tensor *bias, double eps)
+{
+   return mod__norm(tape, x, gain, bias, eps, MOD_NORM_LAYER);
+}
+
+/* --- embedding: y_i = table row ids[i]; dtable row ids[i] += dy_i, i ascending --- */
+
+MOD__FN void mod__embedding_forward(void *arg, int lo, int hi, void *scratch)
+{
+   mod_tensor *y = (mod_tensor *)arg;
+   const int *ids = (const int *)y->arg[0];
+   size_t n = (size_t)mod__cols(y);
+   int i;
+   (void)scratch;
+   for (i = lo; i < hi; ++i)
+      memcpy(y->data + (size_t)i * n, y->in[0]->data + (size_t)ids[i] * n, n * sizeof(mod_real));
+}
+
+MOD__FN void mod__embedding_dtable(void *arg, int lo, int hi, void *scratch) /* columns lo .. hi-1 */
+{
+   mod_tensor *y = (mod_tensor *)arg;
+   const int *ids = (const int *)y->arg[0];
+   size_t n = (size_t)mod__cols(y);
+   int i, j;
+   (void)scratch;
+   for (i = 0; i < y->dim[0]; ++i) {
+      const mod_real *dy = y->grad + (size_t)i * n;
+      mod_real *d = y->in[0]->grad + (size_t)ids[i] * n;
+      for (j = lo; j < hi; ++j) d[j] += dy[j];
+   }
+}
+
+MOD__FN void mod__embedding_backward(mod_tape *t, mod_tensor *y)
+{
+   mod__run(t, mod__embedding_dtable, y, mod__cols(y), y->dim[0], 0);
+}
+
+/* With room for n_max rows, if their number depends on the data. */
+MOD__FN mod_tensor *mod__embedding(mod_tape *t, mod_tensor *table, const int *ids, int n, int n_max)
+{
+   mod_tensor *y;
+   int i, dim[2];
+   if (!mod__ready(t, table, table, table)) return NULL;
+   if (table->n_dim != 2) return mod__shape_error(t, "embedding: the table must be [vocab, d]");
+   if (n < 0 || (n > 0 && !ids && !t->desc.measure))
+      return mod__refuse(t, MOD_RESULT_ARG, "embedding: ids is NULL or n negative", -1);
+   if (!t->desc.measure)
+      for (i = 0; i < n; ++i)
+         if (ids[i] < 0 || ids[i] >= table->dim[0])
+            return mod__refuse(t, MOD_RESULT_RANGE, "embedding: an id is outside the table", i);
+   dim[0] = n;
+   dim[1] = table->dim[1];
+   if ((y = mod__output(t, 2, dim, n_max, table, NULL, NULL, mod__embedding_backward)) == NULL) return NULL;
+   y->arg[0] = ids;
+   if (!t->desc.measure) mod__run(t, mod__embedding_forward, y, n, dim[1], 0);
+   return y;
+}
+
+MODDEF mod_tensor *mod_embedding(mod_tape *tape, mod_tensor *table, const int *ids, int n)
+{
+   return mod__embedding(tape, table, ids, n, 0);
+}
+
+/* --- RoPE: (y_2i, y_2i+1) = (c x_2i - s x_2i+1, s x_2i + c x_2i+1), c, s = cos, sin(position base^(-2i / head_dim)) ---
+   A rotation: the gradient is rotated back. */
+
+MODDEF mod_tensor *mod_rope_table(mod_tape *tape, int n_positions, int head_dim, double base)
+{
+   mod_tensor *y;
+   int p, i, dim[2];
+   if (!tape || tape->error.code != MOD_RESULT_OK) return NULL;
+   if (n_positions < 0 || head_dim < 2 || head_dim % 2 || !(base > 0) || !mod__finite(base))
+      return mod__refuse(tape, MOD_RESULT_ARG, "rope: positions >= 0, an even head_dim >= 2 and a base > 0 are needed", -1);
+   dim[0] = n_positions;
+   dim[1] = head_dim;
+   if ((y = mod__output(tape, 2, dim, 0, NULL, NULL, NULL, NULL)) == NULL || tape->desc.measure) return y;
+   for (i = 0; i < head_dim; i += 2) {
+      double frequency = mod__exp64(-(double)i / head_dim * mod__log64(base)), sine, cosine;
+      for (p = 0; p < n_positions; ++p) {
+         mod__sincos64(p * frequency, &sine, &cosine);
+         y->data[(size_t)p * (size_t)head_dim + (size_t)i] = (mod_real)cosine;
+         y->data[(size_t)p * (size_t)head_dim + (size_t)i + 1] = (mod_real)sine;
+      }
+   }
+   return y;
+}
+
+/* to (+)= from rotated; direction -1 rotates back. */
+MOD__FN void mod__rotate(const mod_tensor *y, const mod_real *from, mod_real *to, int lo, int hi, mod_real direction,
+                         int accumulate)
+{
+   const int *position = ((const mod_rows *)y->arg[0])->position;
+   const mod_tensor *table = (const mod_tensor *)y->arg[1];
+   size_t n = (size_t)mod__cols(y), hd = (size_t)mod__cols(table), h, j;
+   int i;
+   for (i = lo; i < hi; ++i) {
+      const mod_real *turn = table->data + (size_t)position[i] * hd;
+      for (h = (size_t)i * n; h < (size_t)(i + 1) * n; h += hd)
+         for (j = 0; j < hd; j += 2) {
+            mod_real c = turn[j], s = direction * turn[j + 1], a = from[h + j], b = from[h + j + 1];
+            mod_real u = c * a - s * b, v = s * a + c * b;
+            to[h + j] = accumulate ? to[h + j] + u : u;
+            to[h + j + 1] = accumulate ? to[h + j + 1] + v : v;
+         }
+   }
+}
+
+MOD__FN void mod__rope_forward(void *arg, int lo, int hi, void *scratch)
+{
+   mod_tensor *y = (mod_tensor *)arg;
+   (void)scratch;
+   mod__rotate(y, y->in[0]->data, y->data, lo, hi, 1, 0);
+}
+
+MOD__FN void mod__rope_dx(void *arg, int lo, int hi, void *scratch)
+{
+   mod_tensor *y = (mod_tensor *)arg;
+   (void)scratch;
+   mod__rotate(y, y->grad, y->in[0]->grad, lo, hi, -1, 1);
+}
+
+MOD__FN void mod__rope_backward(mod_tape *t, mod_tensor *y)
+{
+   mod__run(t, mod__rope_dx, y, mod__n_rows(y), 4.0 * mod__cols(y), 0);
+}
+
+/* 1 if x has one row for each of `rows`. */
+MOD__FN int mod__fits(const mod_tensor *x, const mod_rows *rows)
+{
+   return x->n_dim >= 2 && x->dim[0] == rows->n && (rows->ragged ? x->n_max == rows->n_max : x->n_max == 0);
+}
+
+MODDEF mod_tensor *mod_rope(mod_tape *tape, mod_tensor *x, const mod_rows *rows, mod_tensor *table)
+{
+   mod_tensor *y;
+   int i;
+   if (!mod__ready(tape, x, table, x)) return NULL;
+   if (!rows) return mod__refuse(tape, MOD_RESULT_ARG, "rope: rows is NULL", -1);
+   if (x->n_dim != 2 || !mod__fits(x, rows) || table->n_dim != 2 || table->dim[1] % 2 || table->dim[1] < 2 ||
+       x->dim[1] % table->dim[1])
+      return mod__shape_error(tape, "rope: x must be [rows, heads * head_dim] and the table [positions, head_dim]");
+   if (!tape->desc.measure)
+      for (i = 0; i < rows->n; ++i)
+         if (rows->position[i] >= table->dim[0])
+            return mod__refuse(tape, MOD_RESULT_RANGE, "rope: a position is outside the table", rows->position[i]);
+   if ((y = mod__output_like(tape, x, x->dim[1], x, NULL, NULL, mod__rope_backward)) == NULL) return NULL;
+   y->arg[0] = rows;
+   y->arg[1] = table;
+   if (!tape->desc.measure) mod__run(tape, mod__rope_forward, y, x->dim[0], 4.0 * x->dim[1], 0);
+   return y;
+}
+
+/* --- attention: o_i = sum_j p_ij v_j, p_ij = softmax over the visible keys j of s_ij = q_i . k_j / sqrt(head_dim) ---
+   Within a sequence; causal: j is visible iff position_j <= position_i. One query row at a time: its scores fit one
+   strip, T x T is never stored, and a key that is not visible is never touched (a NaN in the future stays there).
+   With D_i = do_i . o_i, recomputing p from the saved largest score and 1 / sum:
+   ds_ij = p_ij (do_i . v_j - D_i) / sqrt(head_dim);  dq_i += ds_ij k_j;  dk_j += ds_ij q_i;  dv_j += p_ij do_i.
+   One task is a sequence and a key/value head, with all the query heads that share it: threads never share an output. */
+
+typedef struct mod__attention {
+   const mod_rows *q_rows, *kv_rows;
+   int n_heads, n_kv_heads, hd, causal;
+   size_t q_width, kv_width;
+   mod_real scale;
+   /* of one task: */
+   int q0, q1, kv0, n_keys, group;
+   mod_real *kt, *vt, *s, *dp; /* scratch: k and v transposed [hd, n_keys], a strip of scores, one of their gradients */
+} mod__attention;
+
+MOD__FN size_t mod__attention_scratch(const mod_rows *kv_rows, int hd, int backward)
+{
+   return (size_t)kv_rows->length_max * (size_t)(backward ? 2 * hd + 2 : hd + 1) * sizeof(mod_real);
+}
+
+MOD__FN void mod__transpose_head(mod_real *out, const mod_real *x, size_t width, int n, int hd)
+{
+   int i, c;
+   for (i = 0; i < n; ++i)
+      for (c = 0; c < hd; ++c) out[(size_t)c * (size_t)n + (size_t)i] = x[(size_t)i * width + (size_t)c];
+}
+
+MOD__FN mod__attention mod__attention_task(const mod_tensor *y, int task, void *scratch)
+{
+   mod__attention a;
+   int sequence;
+   a.q_rows = (const mod_rows *)y->arg[0];
+   a.kv_rows = (const mod_rows *)y->arg[1];
+   a.n_heads = y->option[0];
+   a.n_kv_heads = y->option[1];
+   a.causal = y->option[2] == MOD_MASK_CAUSAL;
+   a.q_width = (size_t)mod__cols(y);
+   a.kv_width = (size_t)mod__cols(y->in[1]);
+   a.hd = mod__cols(y) / a.n_heads;
+   a.scale = 1 / mod__sqrt((mod_real)a.hd);
+   sequence = task / a.n_kv_heads;
+   a.group = task % a.n_kv_heads;
+   a.q0 = a.q_rows->start[sequence];
+   a.q1 = a.q_rows->start[sequence + 1];
+   a.kv0 = a.kv_rows->start[sequence];
+   a.n_keys = a.kv_rows->start[sequence + 1] - a.kv0;
+   a.s = (mod_real *)scratch;
+   a.kt = a.s + a.n_keys;
+   a.vt = a.kt + (size_t)a.n_keys * (size_t)a.hd; /* these two: backward only */
+   a.dp = a.vt + (size_t)a.n_keys * (size_t)a.hd;
+   mod__transpose_head(a.kt, y->in[1]->data + (size_t)a.kv0 * a.kv_width + (size_t)(a.group * a.hd), a.kv_width,
+                       a.n_keys, a.hd);
+   return a;
+}
+
+/* Keys that query row i sees, starting the count from those that the query before it saw. */
+MOD__FN int mod__visible(const mod__attention *a, int i, int seen)
+{
+   if (!a->causal) return a->n_keys;
+   while (seen < a->n_keys && a->kv_rows->position[a->kv0 + seen] <= a->q_rows->position[i]) ++seen;
+   return seen;
+}
+
+/* out[j] = x . column j of the transposed matrix: a chain over the head dimension */
+MOD__FN void mod__strip(mod_real *out, const mod_real *x, const mod_real *transposed, int n_keys, int n, int hd)
+{
+   memset(out, 0, (size_t)n * sizeof *out);
+   mod__chain(out, (size_t)n, x, 1, transposed, (size_t)n_keys, hd);
+}
+
+MOD__FN void mod__attention_forward(void *arg, int lo, int hi, void *scratch)
+{
+   mod_tensor *y = (mod_tensor *)arg;
+   int task, h, i, n, c;
+   for (task = lo; task < hi; ++task) {
+      mod__attention a = mod__attention_task(y, task, scratch);
+      int per_group = a.n_heads / a.n_kv_heads;
+      for (h = a.group * per_group; h < (a.group + 1) * per_group; ++h)
+         for (i = a.q0, n = 0; i < a.q1; ++i) {
+            size_t at = (size_t)i * a.q_width + (size_t)(h * a.hd);
+            mod_real *o = y->data + at, *saved = (mod_real *)y->saved + 2 * ((size_t)i * (size_t)a.n_heads + (size_t)h);
+            mod_real inverse;
+            const mod_real *v = y->in[2]->data + (size_t)a.kv0 * a.kv_width + (size_t)(a.group * a.hd);
+            memset(o, 0, (size_t)a.hd * sizeof *o);
+            if ((n = mod__visible(&a, i, n)) == 0) continue;
+            mod__strip(a.s, y->in[0]->data + at, a.kt, a.n_keys, n, a.hd);
+            saved[0] = mod__largest(a.s, (size_t)n);
+            saved[1] = inverse = 1 / mod__exp_row(a.s, a.s, (size_t)n, saved[0], a.scale);
+            mod__chain(o, (size_t)a.hd, a.s, 1, v, a.kv_width, n);
+            for (c = 0; c < a.hd; ++c) o[c] *= inverse;
+         }
+   }
+}
+
+MOD__FN void mod__attention_dqkv(void *arg, int lo, int hi, void *scratch)
+{
+   mod_tensor *y = (mod_tensor *)arg, *Q = y->in[0], *K = y->in[1], *V = y->in[2];
+   int task, h, i, j, n;
+   for (task = lo; task < hi; ++task) {
+      mod__attention a = mod__attention_task(y, task, scratch);
+      int per_group = a.n_heads / a.n_kv_heads;
+      size_t kv = (size_t)a.kv0 * a.kv_width + (size_t)(a.group * a.hd), hd = (size_t)a.hd;
+      mod__transpose_head(a.vt, V->data + kv, a.kv_width, a.n_keys, a.hd);
+      for (h = a.group * per_group; h < (a.group + 1) * per_group; ++h)
+         for (i = a.q0, n = 0; i < a.q1; ++i) {
+            size_t at = (size_t)i * a.q_width + (size_t)(h * a.hd);
+            const mod_real *q = Q->data + at, *dout = y->grad + at;
+            const mod_real *saved = (mod_real *)y->saved + 2 * ((size_t)i * (size_t)a.n_heads + (size_t)h);
+            mod_real D;
+            if ((n = mod__visible(&a, i, n)) == 0) continue;
+            D = mod__dot(dout, y->data + at, hd);
+            mod__strip(a.s, q, a.kt, a.n_keys, n, a.hd);
+            mod__strip(a.dp, dout, a.vt, a.n_keys, n, a.hd);
+            for (j = 0; j < n; ++j) {
+               mod_real p = mod__exp((a.s[j] - saved[0]) * a.scale) * saved[1];
+               size_t row = kv + (size_t)j * a.kv_width;
+               a.dp[j] = p * (a.dp[j] - D) * a.scale; /* ds */
+               if (K->grad) mod__axpy(K->grad + row, a.dp[j], q, hd);
+               if (V->grad) mod__axpy(V->grad + row, p, dout, hd);
+            }
+            if (Q->grad) mod__chain(Q->grad + at, hd, a.dp, 1, K->data + kv, a.kv_width, n);
+         }
+   }
+}
+
+MOD__FN void mod__attention_backward(mod_tape *t, mod_tensor *y)
+{
+   const mod_rows *kv_rows = (const mod_rows *)y->arg[1];
+   int n_keys = kv_rows->length_max, per_group = y->option[0] / y->option[1];
+   mod__run(t, mod__attention_dqkv, y, kv_rows->n_seqs * y->option[1], 10.0 * per_group * n_keys * n_keys,
+            mod__attention_scratch(kv_rows, mod__cols(y) / y->option[0], 1));
+}
+
+MODDEF mod_tensor *mod_attention(mod_tape *tape, mod_tensor *q, mod_tensor *k, mod_tensor *v, const mod_rows *q_rows,
+                                 const mod_rows *kv_rows, int n_heads, int n_kv_heads, mod_mask mask)
+{
+   mod_tape *t = tape;
+   mod_tensor *y;
+   size_t scratch;
+   int hd, s;
+   if (!mod__ready(t, q, k, v)) return NULL;
+   if (!q_rows || !kv_rows) return mod__refuse(t, MOD_RESULT_ARG, "attention: q_rows or kv_rows is NULL", -1);
+   if (n_heads < 1 || n_kv_heads < 1 || n_heads % n_kv_heads || (mask != MOD_MASK_CAUSAL && mask != MOD_MASK_FULL))
+      return mod__refuse(t, MOD_RESULT_ARG, "attention: n_kv_heads must divide n_heads, and the mask be causal or full", -1);
+   if (q->n_dim != 2 || k->n_dim != 2 || v->n_dim != 2 || !mod__fits(q, q_rows) || !mod__fits(k, kv_rows) ||
+       !mod__fits(v, kv_rows) || q->dim[1] % n_heads || k->dim[1] != q->dim[1] / n_heads * n_kv_heads ||
+       v->dim[1] != k->dim[1] || q->dim[1] == 0 || q_rows->n_seqs != kv_rows->n_seqs)
+      return mod__shape_error(t, "attention: q must be [q_rows, n_heads * hd] and k, v [kv_rows, n_kv_heads * hd]");
+   hd = q->dim[1] / n_heads;
+   if ((y = mod__output_like(t, q, q->dim[1], q, k, v, mod__attention_backward)) == NULL) return NULL;
+   if (!mod__take(t, (size_t)(y->n_max ? y->n_max : y->dim[0]) * (size_t)n_heads, 2 * sizeof(mod_real), &y->saved))
+      return NULL;
+   y->arg[0] = q_rows;
+   y->arg[1] = kv_rows;
+   y->option[0] = n_heads;
+   y->option[1] = n_kv_heads;
+   y->option[2] = (int)mask;
+   mod__backward_scratch(t, y, mod__attention_scratch(kv_rows, hd, 1));
+   scratch = mod__attention_scratch(kv_rows, hd, 0);
+   if (!mod__scratch(t, scratch) || t->desc.measure) return t->error.code == MOD_RESULT_OK ? y : NULL;
+   mod__run(t, mod__attention_forward, y, kv_rows->n_seqs * n_kv_heads,
+            4.0 * (n_heads / n_kv_heads) * kv_rows->length_max * kv_rows->length_max, scratch);
+   for (s = 0; s < q_rows->n_seqs; ++s) {
+      double pairs = 0;
+      int i, j = kv_rows->start[s];
+      for (i = q_rows->start[s]; i < q_rows->start[s + 1]; ++i) {
+         while (j < kv_rows->start[s + 1] && (mask == MOD_MASK_FULL || kv_rows->position[j] <= q_rows->position[i])) ++j;
+         pairs += j - kv_rows->start[s];
+      }
+      t->flops += 4.0 * q->dim[1] * pairs;
+   }
+   return y;
+}
+
+/* --- rows: whose they are, and which of them a block takes --- */
+
+MOD__FN mod_rows *mod__rows_new(mod_tape *t, int n_seqs, int n_max, int length_max, int ragged, int selected)
+{
+   mod_rows *r = (mod_rows *)mod__describe(t, sizeof *r);
+   void *start, *position, *index = NULL;
+   if (!r || !mod__take(t, (size_t)n_seqs + 1, sizeof(int), &start) ||
+       !mod__take(t, (size_t)n_max, sizeof(int), &position) ||
+       (selected && !mod__take(t, (size_t)n_max, sizeof(int), &index)))
+      return NULL;
+   r->n_seqs = n_seqs;
+   r->n = r->n_max = n_max;
+   r->length_max = length_max;
+   r->ragged = ragged;
+   r->selected = selected;
+   r->start = (int *)start;
+   r->position = (int *)position;
+   r->index = (int *)index;
+   return r;
+}
+
+MODDEF mod_rows *mod_rows_make(mod_tape *tape, int n_seqs, int length, const int *lengths)
+{
+   mod_rows *r;
+   int s, i, n = 0;
+   if (!tape || tape->error.code != MOD_RESULT_OK) return NULL;
+   if (n_seqs < 1 || length < 1 || n_seqs > MOD__MAX_ROWS / length) {
+      mod_tape_fail(tape, MOD_RESULT_ARG, "rows: n_seqs and length must be at least 1, and their product at most 2^24", -1);
+      return NULL;
+   }
+   for (s = 0; lengths && s < n_seqs; ++s)
+      if (lengths[s] < 0 || lengths[s] > length) {
+         mod_tape_fail(tape, MOD_RESULT_ARG, "rows: a sequence's length is negative or above the batch's", s);
+         return NULL;
+      }
+   r = mod__rows_new(tape, n_seqs, n_seqs * length, length, lengths != NULL, 0);
+   if (!r || tape->desc.measure) return r;
+   for (s = 0; s < n_seqs; ++s) {
+      r->start[s] = n;
+      for (i = 0; i < (lengths ? lengths[s] : length); ++i) r->position[n++] = i;
+   }
+   r->start[n_seqs] = r->n = n;
+   return r;
+}
+
+/* The rows of each sequence that `pick` chooses: by top-k if capacity > 0, else by threshold. */
+MOD__FN mod_rows *mod__rows_select(mod_tape *t, const mod_rows *rows, const mod_tensor *score, double capacity, double theta)
+{
+   mod_rows *r;
+   mod_error e;
+   int s, j, count, k_max, n_max;
+   if (!mod__ready(t, score, score, score)) return NULL;
+   if (!rows) return (mod_rows *)(void *)mod__refuse(t, MOD_RESULT_ARG, "rows is NULL", -1);
+   if (!mod__fits(score, rows) || mod__cols(score) != 1 || score->n_dim != 2)
+      return (mod_rows *)(void *)mod__shape_error(t, "rows: score must be [rows, 1]");
+   k_max = capacity > 0 ? mod_route_capacity(rows->length_max, capacity) : rows->length_max;
+   n_max = mod__min(rows->n_max, k_max * rows->n_seqs);
+   r = mod__rows_new(t, rows->n_seqs, n_max, k_max, rows->ragged || !(capacity > 0), 1);
+   if (!r || t->desc.measure) return r;
+   r->n = 0;
+   for (s = 0; s < rows->n_seqs; ++s) {
+      int first = rows->start[s], n = rows->start[s + 1] - first, *kept = r->index + r->n;
+      r->start[s] = r->n;
+      count = capacity > 0 ? mod_route_capacity(n, capacity) : 0;
+      if (capacity > 0 ? mod_route_topk(score->data + first, n, count, kept, &e)
+                       : mod_route_threshold(score->data + first, n, theta, kept, &count, &e)) {
+         mod_tape_fail(t, e.code, e.message, e.where < 0 ? -1 : rows->position[first + e.where]);
+         return NULL;
+      }
+      for (j = 0; j < count; ++j) {
+         kept[j] += first;
+         r->position[r->n++] = rows->position[kept[j]];
+      }
+   }
+   r->start[rows->n_seqs] = r->n;
+   return r;
+}
+
+MODDEF mod_rows *mod_rows_topk(mod_tape *tape, const mod_rows *rows, mod_tensor *score, double capacity)
+{
+   if (!(capacity > 0 && capacity <= 1)) {
+      mod_tape_fail(tape, MOD_RESULT_ARG, "rows: capacity must be in (0, 1]", -1);
+      return NULL;
+   }
+   return mod__rows_select(tape, rows, score, capacity, 0);
+}
+
+MODDEF mod_rows *mod_rows_threshold(mod_tape *tape, const mod_rows *rows, mod_tensor *score, double theta)
+{
+   return mod__rows_select(tape, rows, score, 0, theta);
+}
+
+MODDEF unsigned char *mod_rows_mask(mod_tape *tape, const mod_rows *rows, const mod_rows *kept)
+{
+   void *mask;
+   int j;
+   if (!tape || tape->error.code != MOD_RESULT_OK) return NULL;
+   if (!rows || !kept) {
+      mod_tape_fail(tape, MOD_RESULT_ARG, "rows or kept is NULL", -1);
+      return NULL;
+   }
+   if (!mod__take(tape, (size_t)rows->n_max, 1, &mask) || tape->desc.measure) return NULL;
+   memset(mask, kept->selected ? 0 : 1, (size_t)rows->n);
+   for (j = 0; kept->selected && j < kept->n; ++j) ((unsigned char *)mask)[kept->index[j]] = 1;
+   return (unsigned char *)mask;
+}
+
+/* --- gather: y_j = x_(index j); dx_(index j) += dy_j. Without an index: y is x, with a gradient of its own, so that a
+   block which takes every row adds up gradients in the same order as one that gathers them all. --- */
+
+MOD__FN void mod__gather_forward(void *arg, int lo, int hi, void *scratch)
+{
+   mod_tensor *y = (mod_tensor *)arg;
+   const int *index = ((const mod_rows *)y->arg[0])->index;
+   size_t n = y->dim[0] ? mod__count(y) / (size_t)y->dim[0] : 0;
+   int j;
+   (void)scratch;
+   for (j = lo; j < hi; ++j)
+      memcpy(y->data + (size_t)j * n, y->in[0]->data + (size_t)index[j] * n, n * sizeof(mod_real));
+}
+
+MOD__FN void mod__gather_dx(void *arg, int lo, int hi, void *scratch)
+{
+   mod_tensor *y = (mod_tensor *)arg;
+   const int *index = ((const mod_rows *)y->arg[0])->index;
+   size_t n = y->dim[0] ? mod__count(y) / (size_t)y->dim[0] : 0;
+   int j;
+   (void)scratch;
+   for (j = lo; j < hi; ++j)
+      mod__axpy(y->in[0]->grad + (size_t)(index ? index[j] : j) * n, 1, y->grad + (size_t)j * n, n);
+}
+
+MOD__FN void mod__gather_backward(mod_tape *t, mod_tensor *y)
+{
+   mod__run(t, mod__gather_dx, y, y->dim[0], mod__cols(y), 0);
+}
+
+MODDEF mod_tensor *mod_gather(mod_tape *tape, mod_tensor *x, const mod_rows *kept)
+{
+   mod_tensor *y;
+   int dim[MOD_TENSOR_MAX_DIM];
+   if (!mod__ready(tape, x, x, x)) return NULL;
+   if (!kept) return mod__refuse(tape, MOD_RESULT_ARG, "gather: rows is NULL", -1);
+   if (!kept->selected) {
+      if (!mod__fits(x, kept)) return mod__shape_error(tape, "gather: x must have one row for each of the rows");
+      y = mod__alias(tape, x, x->n_dim, x->dim);
+      if (!y || !mod__record(tape, y, x, NULL, NULL, mod__gather_backward)) return NULL;
+      y->arg[0] = kept;
+      return y;
+   }
+   if (x->n_dim < 2 || (!tape->desc.measure && kept->n > 0 && kept->index[kept->n - 1] >= x->dim[0]))
+      return mod__shape_error(tape, "gather: x must have all the rows that were selected from");
+   memcpy(dim, x->dim, sizeof dim);
+   dim[0] = kept->n;
+   y = mod__output(tape, x->n_dim, dim, kept->ragged ? kept->n_max : 0, x, NULL, NULL, mod__gather_backward);
+   if (!y) return NULL;
+   y->arg[0] = kept;
+   if (!tape->desc.measure) mod__run(tape, mod__gather_forward, y, kept->n, mod__cols(y), 0);
+   return y;
+}
+
+/* --- scatter-add: y = x, then y_(index j) += w_j f_j (the paper's equation 1) ---
+   dx += dy;  df_j += w_j dy_(index j);  dw_j += <dy_(index j), f_j>. The rows of one selection never collide. */
+
+MOD__FN void mod__scatter_forward(void *arg, int lo, int hi, void *scratch)
+{
+   mod_tensor *y = (mod_tensor *)arg;
+   const int *index = ((const mod_rows *)y->arg[0])->index;
+   size_t n = (size_t)mod__cols(y), c;
+   int j;
+   (void)scratch;
+   for (j = lo; j < hi; ++j) {
+      const mod_real *f = y->in[1]->data + (size_t)j * n;
+      mod_real *out = y->data + (size_t)(index ? index[j] : j) * n, w = y->in[2] ? y->in[2]->data[j] : 1;
+      for (c = 0; c < n; ++c) out[c] += w * f[c];
+   }
+}
+
+MOD__FN void mod__scatter_dx(void *arg, int lo, int hi, void *scratch)
+{
+   mod_tensor *y = (mod_tensor *)arg;
+   size_t n = (size_t)mod__cols(y);
+   (void)scratch;
+   mod__axpy(y->in[0]->grad + (size_t)lo * n, 1, y->grad + (size_t)lo * n, (size_t)(hi - lo) * n);
+}
+
+MOD__FN void mod__scatter_df(void *arg, int lo, int hi, void *scratch)
+{
+   mod_tensor *y = (mod_tensor *)arg, *f = y->in[1], *w = y->in[2];
+   const int *index = ((const mod_rows *)y->arg[0])->index;
+   size_t n = (size_t)mod__cols(y);
+   int j;
+   (void)scratch;
+   for (j = lo; j < hi; ++j) {
+      const mod_real *dy = y->grad + (size_t)(index ? index[j] : j) * n;
+      if (f->grad) mod__axpy(f->grad + (size_t)j * n, w ? w->data[j] : 1, dy, n);
+      if (w && w->grad) w->grad[j] += mod__dot(dy, f->data + (size_t)j * n, n);
+   }
+}
+
+MOD__FN void mod__scatter_backward(mod_tape *t, mod_tensor *y)
+{
+   if (y->in[0]->grad) mod__run(t, mod__scatter_dx, y, y->dim[0], mod__cols(y), 0);
+   mod__run(t, mod__scatter_df, y, y->in[1]->dim[0], 4.0 * mod__cols(y), 0);
+}
+
+MODDEF mod_tensor *mod_scatter_add(mod_tape *tape, mod_tensor *x, mod_tensor *delta, mod_tensor *weight,
+                                   const mod_rows *kept)
+{
+   mod_tensor *y;
+   if (!mod__ready(tape, x, delta, x)) return NULL;
+   if (!kept) return mod__refuse(tape, MOD_RESULT_ARG, "scatter_add: rows is NULL", -1);
+   if (x->n_dim != 2 || delta->n_dim != 2 || delta->dim[1] != x->dim[1] || !mod__fits(delta, kept) ||
+       (weight && (weight->n_dim != 2 || weight->dim[1] != 1 || !mod__fits(weight, kept))) ||
+       (!kept->selected && !mod__fits(x, kept)) ||
+       (kept->selected && !tape->desc.measure && kept->n > 0 && kept->index[kept->n - 1] >= x->dim[0]))
+      return mod__shape_error(tape, "scatter_add: x must be [rows, d], delta [kept rows, d] and weight [kept rows, 1]");
+   if ((y = mod__output_like(tape, x, x->dim[1], x, delta, weight, mod__scatter_backward)) == NULL) return NULL;
+   y->arg[0] = kept;
+   if (tape->desc.measure) return y;
+   if (mod__count(x)) memcpy(y->data, x->data, mod__count(x) * sizeof(mod_real));
+   mod__run(tape, mod__scatter_forward, y, kept->n, x->dim[1], 0);
+   return y;
+}
+
+/* --- stop-gradient: y = x, dx += 0 --- */
+
+MODDEF mod_tensor *mod_stop_grad(mod_tape *tape, mod_tensor *x)
+{
+   return mod__ready(tape, x, x, x) ? mod__alias(tape, x, x->n_dim, x->dim) : NULL;
+}
+
+/* --- sum and mean of all elements: y = sum x / n; dx += dy / n --- */
+
+MOD__FN void mod__sum_backward(mod_tape *t, mod_tensor *y)
+{
+   mod_real d = y->grad[0] * (mod_real)y->value;
+   size_t i, n = mod__count(y->in[0]);
+   (void)t;
+   for (i = 0; i < n; ++i) y->in[0]->grad[i] += d;
+}
+
+MOD__FN mod_tensor *mod__sum_all(mod_tape *t, mod_tensor *x, int mean)
+{
+   mod_tensor *y;
+   double sum = 0;
+   size_t i, n;
+   int dim = 1;
+   if (!mod__ready(t, x, x, x)) return NULL;
+   n = mod__count(x);
+   if ((y = mod__output(t, 1, &dim, 0, x, NULL, NULL, mod__sum_backward)) == NULL) return NULL;
+   y->value = mean ? 1.0 / (double)(n ? n : 1) : 1;
+   if (t->desc.measure) return y;
+   for (i = 0; i < n; ++i) sum += (double)x->data[i];
+   y->data[0] = (mod_real)(mean ? sum / (double)(n ? n : 1) : sum);
+   return y;
+}
+
+MODDEF mod_tensor *mod_sum(mod_tape *tape, mod_tensor *x) { return mod__sum_all(tape, x, 0); }
+MODDEF mod_tensor *mod_mean(mod_tape *tape, mod_tensor *x) { return mod__sum_all(tape, x, 1); }
+
+/* --- losses: y = sum over rows of l_i / count, in double, rows ascending; a row without a target has l_i = 0 ---
+   cross-entropy: l_i = log(sum_j exp(x_ij - m_i)) - (x_i,target - m_i), m the largest; dx_ij += dy (p_ij - [j = target]) / count
+   binary, from logits: l_i = max(x_i, 0) - x_i t_i + log(1 + exp(-|x_i|)); dx_i += dy (sigmoid(x_i) - t_i) / count
+   Saved: l_i; for the cross-entropy also m_i and 1 / sum. */
+
+MOD__FN void mod__cross_entropy_forward(void *arg, int lo, int hi, void *scratch)
+{
+   mod_tensor *y = (mod_tensor *)arg;
+   const int *target = (const int *)y->arg[0];
+   size_t n = (size_t)mod__cols(y->in[0]), j;
+   int i;
+   (void)scratch;
+   for (i = lo; i < hi; ++i) {
+      const mod_real *x = y->in[0]->data + (size_t)i * n;
+      mod_real *saved = (mod_real *)y->saved + 3 * (size_t)i, part[16] = {0}, sum;
+      saved[0] = 0;
+      if (target[i] < 0) continue;
+      saved[1] = mod__largest(x, n);
+      for (j = 0; j < n; ++j) part[j & 15] += mod__exp(x[j] - saved[1]);
+      sum = mod__fold16(part);
+      saved[0] = mod__log(sum) - (x[target[i]] - saved[1]);
+      saved[2] = 1 / sum;
+   }
+}
+
+MOD__FN void mod__cross_entropy_dx(void *arg, int lo, int hi, void *scratch)
+{
+   mod_tensor *y = (mod_tensor *)arg;
+   const int *target = (const int *)y->arg[0];
+   size_t n = (size_t)mod__cols(y->in[0]), j;
+   mod_real d = y->grad[0] * (mod_real)(1 / *(const double *)y->arg[1]);
+   int i;
+   (void)scratch;
+   for (i = lo; i < hi; ++i) {
+      const mod_real *x = y->in[0]->data + (size_t)i * n, *saved = (const mod_real *)y->saved + 3 * (size_t)i;
+      mod_real *dx = y->in[0]->grad + (size_t)i * n;
+      if (target[i] < 0) continue;
+      for (j = 0; j < n; ++j)
+         dx[j] += (mod__exp(x[j] - saved[1]) * saved[2] - (mod_real)(j == (size_t)target[i])) * d;
+   }
+}
+
+MOD__FN void mod__cross_entropy_backward(mod_tape *t, mod_tensor *y)
+{
+   mod__run(t, mod__cross_entropy_dx, y, y->in[0]->dim[0], 16.0 * mod__cols(y->in[0]), 0);
+}
+
+MOD__FN void mod__bce_forward(void *arg, int lo, int hi, void *scratch)
+{
+   mod_tensor *y = (mod_tensor *)arg;
+   const unsigned char *target = (const unsigned char *)y->arg[0];
+   int i;
+   (void)scratch;
+   for (i = lo; i < hi; ++i) {
+      mod_real x = y->in[0]->data[i];
+      ((mod_real *)y->saved)[i] =
+         (x > 0 ? x : 0) - (target[i] ? x : 0) + mod__log(1 + mod__exp(-mod__fabs(x)));
+   }
+}
+
+MOD__FN void mod__bce_dx(void *arg, int lo, int hi, void *scratch)
+{
+   mod_tensor *y = (mod_tensor *)arg;
+   const unsigned char *target = (const unsigned char *)y->arg[0];
+   mod_real d = y->grad[0] * (mod_real)(1 / *(const double *)y->arg[1]);
+   int i;
+   (void)scratch;
+   for (i = lo; i < hi; ++i)
+      y->in[0]->grad[i] += (mod__sigmoid(y->in[0]->data[i]) - (mod_real)(target[i] != 0)) * d;
+}
+
+MOD__FN void mod__bce_backward(mod_tape *t, mod_tensor *y)
+{
+   mod__run(t, mod__bce_dx, y, (int)mod__count(y->in[0]), 16, 0);
+}
+
+/* The part that both losses share: room, the run over n rows, the sum. saved: numbers per row, l_i first. */
+MOD__FN mod_tensor *mod__loss(mod_tape *t, mod_tensor *x, int n, size_t n_max, size_t saved, const void *target,
+                              double count, mod__kernel forward, void (*backward)(mod_tape *, mod_tensor *))
+{
+   mod_tensor *y;
+   double sum = 0;
+   void *divisor;
+   int i, dim = 1;
+   if ((y = mod__output(t, 1, &dim, 0, x, NULL, NULL, backward)) == NULL ||
+       !mod__take(t, n_max, saved * sizeof(mod_real), &y->saved) || !mod__take(t, 1, sizeof(double), &divisor))
+      return NULL;
+   y->arg[0] = target;
+   y->arg[1] = divisor;
+   if (t->desc.measure) return y;
+   *(double *)divisor = count > 0 ? count : 1;
+   mod__run(t, forward, y, n, 16.0 * (saved > 1 ? mod__cols(x) : 1), 0);
+   for (i = 0; i < n; ++i) sum += (double)((const mod_real *)y->saved)[(size_t)i * saved];
+   y->value = sum / *(double *)divisor;
+   y->data[0] = (mod_real)y->value;
+   return y;
+}
+
+MODDEF mod_tensor *mod_cross_entropy(mod_tape *tape, mod_tensor *logits, const int *targets, double count)
+{
+   int i, n, found = 0;
+   if (!mod__ready(tape, logits, logits, logits)) return NULL;
+   if (logits->n_dim != 2 || logits->dim[1] < 1)
+      return mod__shape_error(tape, "cross_entropy: logits must be [rows, classes]");
+   n = logits->dim[0];
+   if (!(count >= 0) || !mod__finite(count))
+      return mod__refuse(tape, MOD_RESULT_ARG, "cross_entropy: count must be at least 0", -1);
+   if (!tape->desc.measure) {
+      if (n > 0 && !targets) return mod__refuse(tape, MOD_RESULT_ARG, "cross_entropy: targets is NULL", -1);
+      for (i = 0; i < n; ++i) {
+         if (targets[i] < -1 || targets[i] >= logits->dim[1])
+            return mod__refuse(tape, MOD_RESULT_RANGE, "cross_entropy: a target is no class, and not -1", i);
+         found += targets[i] >= 0;
+      }
+   }
+   return mod__loss(tape, logits, n, (size_t)(logits->n_max ? logits->n_max : n), 3, targets,
+                    count > 0 ? count : found, mod__cross_entropy_forward, mod__cross_entropy_backward);
+}
+
+MODDEF mod_tensor *mod_bce_logits(mod_tape *tape, mod_tensor *logits, const unsigned char *targets, double count)
+{
+   size_t n;
+   if (!mod__ready(tape, logits, logits, logits)) return NULL;
+   n = mod__count(logits);
+   if (n > INT_MAX) return mod__shape_error(tape, "bce_logits: too many logits");
+   if (!(count >= 0) || !mod__finite(count))
+      return mod__refuse(tape, MOD_RESULT_ARG, "bce_logits: count must be at least 0", -1);
+   if (!tape->desc.measure && n > 0 && !targets)
+      return mod__refuse(tape, MOD_RESULT_ARG, "bce_logits: targets is NULL", -1);
+   return mod__loss(tape, logits, (int)n, mod__reserved(logits), 1, targets, count > 0 ? count : (double)n,
+                    mod__bce_forward, mod__bce_backward);
+}
+
+/* --- reshape: the same elements; nothing to do backward --- */
+
+MODDEF mod_tensor *mod_reshape(mod_tape *tape, mod_tensor *x, int n_dim, const int *dim)
+{
+   mod_tensor *y;
+   if (!mod__ready(tape, x, x, x)) return NULL;
+   if (x->n_max && (n_dim < 2 || !dim || dim[0] != x->dim[0]))
+      return mod__shape_error(tape, "reshape: rows that depend on the data stay rows");
+   if ((y = mod__alias(tape, x, n_dim, dim)) == NULL) return NULL;
+   if (mod__count(y) != mod__count(x)) return mod__shape_error(tape, "reshape: the number of elements differs");
+   y->grad = x->grad;
+   return y;
+}
+
+/* --- transpose, slice, concat: y is x walked by other strides; the gradient walks back ---
+   Element (i0, i1, i2, i3) of a box is at first + i0 s0 + i1 s1 + i2 s2 + i3 s3 on either side. */
+
+typedef struct mod__box {
+   int dim[MOD_TENSOR_MAX_DIM];
+   size_t from, to; /* first elements */
+   size_t from_stride[MOD_TENSOR_MAX_DIM], to_stride[MOD_TENSOR_MAX_DIM];
+} mod__box;
+
+MOD__FN void mod__row_major(const mod_tensor *x, size_t *stride)
+{
+   int i;
+   size_t n = 1;
+   for (i = MOD_TENSOR_MAX_DIM - 1; i >= 0; --i) {
+      stride[i] = i < x->n_dim ? n : 0;
+      if (i < x->n_dim) n *= (size_t)x->dim[i];
+   }
+}
+
+/* y = x or, backward, dx += dy, through the box. */
+MOD__FN void mod__walk(const mod__box *b, mod_tensor *x, mod_tensor *y, int backward)
+{
+   int i[MOD_TENSOR_MAX_DIM];
+   for (i[0] = 0; i[0] < b->dim[0]; ++i[0])
+      for (i[1] = 0; i[1] < b->dim[1]; ++i[1])
+         for (i[2] = 0; i[2] < b->dim[2]; ++i[2])
+            for (i[3] = 0; i[3] < b->dim[3]; ++i[3]) {
+               size_t from = b->from, to = b->to;
+               int d;
+               for (d = 0; d < MOD_TENSOR_MAX_DIM; ++d) {
+                  from += (size_t)i[d] * b->from_stride[d];
+                  to += (size_t)i[d] * b->to_stride[d];
+               }
+               if (backward)
+                  x->grad[from] += y->grad[to];
+               else
+                  y->data[to] = x->data[from];
+            }
+}
+
+/* The box of input `which` of y: option[0] is the dimension; option[1] the slice's start or the transpose's other one. */
+enum { MOD__TRANSPOSE, MOD__SLICE, MOD__CONCAT };
+MOD__FN mod__box mod__box_of(const mod_tensor *y, int which)
+{
+   const mod_tensor *x = y->in[which], *smaller = y->option[2] == MOD__CONCAT ? x : y;
+   mod__box b;
+   int i, d = y->option[0], e = y->option[1];
+   memset(&b, 0, sizeof b);
+   for (i = 0; i < MOD_TENSOR_MAX_DIM; ++i) b.dim[i] = i < y->n_dim ? smaller->dim[i] : 1;
+   mod__row_major(x, b.from_stride);
+   mod__row_major(y, b.to_stride);
+   if (y->option[2] == MOD__TRANSPOSE) {
+      size_t s = b.from_stride[d];
+      b.from_stride[d] = b.from_stride[e];
+      b.from_stride[e] = s;
+   }
+   if (y->option[2] == MOD__SLICE) b.from = (size_t)e * b.from_stride[d];
+   if (y->option[2] == MOD__CONCAT && which == 1) b.to = (size_t)y->in[0]->dim[d] * b.to_stride[d];
+   return b;
+}
+
+MOD__FN void mod__copy_backward(mod_tape *t, mod_tensor *y)
+{
+   int which;
+   (void)t;
+   for (which = 0; which < 2; ++which)
+      if (y->in[which] && y->in[which]->grad) {
+         mod__box b = mod__box_of(y, which);
+         mod__walk(&b, y->in[which], y, 1);
+      }
+}
+
+MOD__FN mod_tensor *mod__copy(mod_tape *t, mod_tensor *a, mod_tensor *b, const int *dim, int n_max, int kind, int d, int e)
+{
+   mod_tensor *y = mod__output(t, a->n_dim, dim, n_max, a, b, NULL, mod__copy_backward);
+   int which;
+   if (!y) return NULL;
+   y->option[0] = d;
+   y->option[1] = e;
+   y->option[2] = kind;
+   for (which = 0; which < (b ? 2 : 1) && !t->desc.measure; ++which) {
+      mod__box box = mod__box_of(y, which);
+      mod__walk(&box, y->in[which], y, 0);
+   }
+   return y;
+}
+
+/* 1 if dimension d of x may be cut or moved: it exists, and is not one of rows that depend on the data. */
+MOD__FN int mod__movable(mod_tape *t, const mod_tensor *x, int d)
+{
+   if (d < 0 || d >= x->n_dim)
+      mod_tape_fail(t, MOD_RESULT_ARG, "there is no such dimension", d);
+   else if (d == 0 && x->n_max)
+      mod_tape_fail(t, MOD_RESULT_SHAPE, "rows that depend on the data stay rows", d);
+   return t->error.code == MOD_RESULT_OK;
+}
+
+MODDEF mod_tensor *mod_transpose(mod_tape *tape, mod_tensor *x, int dim_a, int dim_b)
+{
+   int dim[MOD_TENSOR_MAX_DIM];
+   if (!mod__ready(tape, x, x, x) || !mod__movable(tape, x, dim_a) || !mod__movable(tape, x, dim_b)) return NULL;
+   memcpy(dim, x->dim, sizeof dim);
+   dim[dim_a] = x->dim[dim_b];
+   dim[dim_b] = x->dim[dim_a];
+   return mod__copy(tape, x, NULL, dim, x->n_max, MOD__TRANSPOSE, dim_a, dim_b);
+}
+
+MODDEF mod_tensor *mod_slice(mod_tape *tape, mod_tensor *x, int dim, int first, int count)
+{
+   int out[MOD_TENSOR_MAX_DIM];
+   if (!mod__ready(tape, x, x, x) || !mod__movable(tape, x, dim)) return NULL;
+   if (first < 0 || count < 0 || first > x->dim[dim] || count > x->dim[dim] - first)
+      return mod__refuse(tape, MOD_RESULT_ARG, "slice: outside the tensor", first);
+   memcpy(out, x->dim, sizeof out);
+   out[dim] = count;
+   return mod__copy(tape, x, NULL, out, x->n_max, MOD__SLICE, dim, first);
+}
+
+MODDEF mod_tensor *mod_concat(mod_tape *tape, mod_tensor *a, mod_tensor *b, int dim)
+{
+   int i, out[MOD_TENSOR_MAX_DIM], fits;
+   if (!mod__ready(tape, a, b, a) || !mod__movable(tape, a, dim) || !mod__movable(tape, b, dim)) return NULL;
+   fits = a->n_dim == b->n_dim && a->n_max == b->n_max;
+   for (i = 0; fits && i < a->n_dim; ++i) fits = i == dim || a->dim[i] == b->dim[i];
+   if (!fits || a->dim[dim] > INT_MAX - b->dim[dim])
+      return mod__shape_error(tape, "concat: the tensors differ in another dimension");
+   memcpy(out, a->dim, sizeof out);
+   out[dim] += b->dim[dim];
+   return mod__copy(tape, a, b, out, a->n_max, MOD__CONCAT, dim, 0);
+}
+
+/* --- an op of the caller's own --- */
+
+MODDEF mod_tensor *mod_custom(mod_tape *tape, const mod_custom_desc *desc)
+{
+   mod_tensor *y, *in[MOD_TENSOR_MAX_INPUTS] = {NULL, NULL, NULL};
+   int i, n_max = 0;
+   if (!tape || tape->error.code != MOD_RESULT_OK) return NULL;
+   if (!desc || !desc->forward || desc->n_in < 0 || desc->n_in > MOD_TENSOR_MAX_INPUTS)
+      return mod__refuse(tape, MOD_RESULT_ARG, "custom: a forward function and 0 to 3 inputs are needed", -1);
+   for (i = 0; i < desc->n_in; ++i) {
+      if (!desc->in[i]) return mod__refuse(tape, MOD_RESULT_ARG, "custom: an input tensor is NULL", i);
+      in[i] = desc->in[i];
+   }
+   if (in[0] && desc->n_dim > 1 && desc->dim[0] == in[0]->dim[0]) n_max = in[0]->n_max; /* row by row */
+   y = mod__output(tape, desc->n_dim, desc->dim, n_max, in[0], in[1], in[2], desc->backward);
+   if (!y || !mod__take(tape, desc->saved_bytes, 1, &y->saved)) return NULL;
+   y->user = desc->user;
+   if (tape->desc.measure) return y;
+   if (desc->saved_bytes) memset(y->saved, 0, desc->saved_bytes);
+   desc->forward(tape, y);
+   return y;
+}
+
+/* ====================================================================================================================
+   >>model  Model: settings, named parameters, memory
+   ==================================================================================================================== */
+
+MOD__FN int mod__or(int value, int otherwise) { return value ? value : otherwise; }
+MOD__FN double mod__or_real(double value, double otherwise) { return value < 0 || value > 0 || mod__nan(value) ? value : otherwise; }
+
+MODDEF mod_config mod_config_resolve(const mod_config *cfg)
+{
+   mod_config c;
+   memset(&c, 0, sizeof c);
+   if (!cfg) return c;
+   c = *cfg;
+   c.n_heads = mod__or(c.n_heads, mod__max(1, c.d_model / 64));
+   c.n_kv_heads = mod__or(c.n_kv_heads, c.n_heads);
+   c.activation = mod__or(c.activation, MOD_ACTIVATION_GELU);
+   if (!c.d_ff && c.d_model > 0 && c.d_model <= 1 << 16)
+      c.d_ff = c.activation == MOD_ACTIVATION_SWIGLU ? (c.d_model * 8 / 3 + 15) / 16 * 16 : 4 * c.d_model;
+   c.norm = mod__or(c.norm, MOD_NORM_RMS);
+   c.position = mod__or(c.position, MOD_POSITION_ROPE);
+   c.bias = mod__or(c.bias, MOD_BIAS_OFF);
+   c.head = mod__or(c.head, MOD_HEAD_TIED);
+   c.select = mod__or(c.select, MOD_SELECT_LEARNED);
+   c.route_first = mod__or(c.route_first, 2);
+   c.route_every = mod__or(c.route_every, 2);
+   c.capacity = mod__or_real(c.capacity, 0.125);
+   c.gate = mod__or(c.gate, MOD_GATE_RAW);
+   c.gate_scale = mod__or_real(c.gate_scale, 0.2);
+   c.causal = mod__or(c.causal, MOD_CAUSAL_PREDICTOR);
+   c.router_loss = mod__or_real(c.router_loss, 0.01);
+   c.predictor_loss = mod__or_real(c.predictor_loss, 1);
+   c.norm_eps = mod__or_real(c.norm_eps, 1e-5);
+   c.rope_base = mod__or_real(c.rope_base, 10000);
+   return c;
+}
+
+/* The settings of a block of a resolved config. */
+MOD__FN mod_block_config mod__block_of(const mod_config *c, int block)
+{
+   mod_block_config b;
+   int number = block + 1, routed = number >= c->route_first && (number - c->route_first) % c->route_every == 0;
+   memset(&b, 0, sizeof b);
+   if (c->blocks) b = c->blocks[block];
+   b.select = mod__or(b.select, routed ? c->select : MOD_SELECT_ALL);
+   b.gate = b.select == MOD_SELECT_LEARNED ? mod__or(b.gate, c->gate) : MOD_GATE_ONE;
+   b.capacity = b.select == MOD_SELECT_ALL ? 1 : mod__or_real(b.capacity, c->capacity);
+   return b;
+}
+
+MODDEF mod_block_config mod_config_block(const mod_config *cfg, int block)
+{
+   mod_config c = mod_config_resolve(cfg);
+   mod_block_config none;
+   memset(&none, 0, sizeof none);
+   return block >= 0 && block < c.n_layers && c.route_every > 0 ? mod__block_of(&c, block) : none;
+}
+
+MOD__FN int mod__positive(double x) { return x > 0 && mod__finite(x); }
+
+/* The sentence that is wrong about a resolved config, or NULL; *block is set where it is about one. */
+MOD__FN const char *mod__complaint(const mod_config *c, int *block)
+{
+   int i;
+   *block = -1;
+   if (c->vocab_size < 1 || c->vocab_size > 1 << 20) return "vocab_size must be in [1, 2^20]";
+   if (c->context < 1 || c->context > 1 << 20) return "context must be in [1, 2^20]";
+   if (c->n_layers < 1 || c->n_layers > 1024) return "n_layers must be in [1, 1024]";
+   if (c->d_model < 1 || c->d_model > 1 << 16) return "d_model must be in [1, 2^16]";
+   if (c->n_heads < 1 || c->d_model % c->n_heads) return "n_heads must be at least 1 and divide d_model";
+   if (c->n_kv_heads < 1 || c->n_heads % c->n_kv_heads) return "n_kv_heads must be at least 1 and divide n_heads";
+   if (c->d_ff < 1 || c->d_ff > 1 << 18) return "d_ff must be in [1, 2^18]";
+   if (c->norm < MOD_NORM_RMS || c->norm > MOD_NORM_LAYER) return "norm is no mod_norm";
+   if (c->position < MOD_POSITION_ROPE || c->position > MOD_POSITION_LEARNED) return "position is no mod_position";
+   if (c->position == MOD_POSITION_ROPE && c->d_model / c->n_heads % 2)
+      return "RoPE needs an even head size: d_model / n_heads";
+   if (c->activation < MOD_ACTIVATION_GELU || c->activation > MOD_ACTIVATION_SWIGLU)
+      return "activation is no mod_activation";
+   if (c->bias < MOD_BIAS_OFF || c->bias > MOD_BIAS_ON) return "bias is no mod_bias_use";
+   if (c->head < MOD_HEAD_TIED || c->head > MOD_HEAD_UNTIED) return "head is no mod_head";
+   if (c->select < MOD_SELECT_ALL || c->select > MOD_SELECT_STOCHASTIC) return "select is no mod_select";
+   if (c->route_first < 1) return "route_first counts from 1";
+   if (c->route_every < 1) return "route_every must be at least 1";
+   if (!(c->capacity > 0 && c->capacity <= 1)) return "capacity must be in (0, 1]";
+   if (c->gate < MOD_GATE_RAW || c->gate > MOD_GATE_ONE) return "gate is no mod_gate_kind";
+   if (!mod__positive(c->gate_scale)) return "gate_scale must be above 0";
+   if (c->causal < MOD_CAUSAL_PREDICTOR || c->causal > MOD_CAUSAL_NONE) return "causal is no mod_causal";
+   if (!mod__positive(c->router_loss)) return "router_loss must be above 0 (MOD_CAUSAL_NONE turns it off)";
+   if (!mod__positive(c->predictor_loss)) return "predictor_loss must be above 0 (MOD_CAUSAL_NONE turns it off)";
+   if (!mod__positive(c->norm_eps)) return "norm_eps must be above 0";
+   if (!mod__positive(c->rope_base)) return "rope_base must be above 0";
+   for (i = 0; i < c->n_layers && c->blocks; ++i) {
+      const mod_block_config *b = c->blocks + i;
+      *block = i;
+      if (b->select < 0 || b->select > MOD_SELECT_STOCHASTIC) return "a block's select is no mod_select";
+      if (b->gate < 0 || b->gate > MOD_GATE_ONE) return "a block's gate is no mod_gate_kind";
+      if (!(b->capacity >= 0 && b->capacity <= 1)) return "a block's capacity must be in (0, 1], or 0 for the config's";
+   }
+   return NULL;
+}
+
+/* Resolves into *c, or says what is wrong. */
+MOD__FN mod_result mod__settle(const mod_config *cfg, mod_config *c, mod_error *err)
+{
+   const char *complaint;
+   int block;
+   if (!cfg) return mod__bad(err, "the config is NULL");
+   *c = mod_config_resolve(cfg);
+   complaint = mod__complaint(c, &block);
+   return complaint ? mod__error(err, MOD_RESULT_CONFIG, complaint, block, -1) : mod__ok(err);
+}
+
+MODDEF mod_result mod_config_check(const mod_config *cfg, mod_error *err)
+{
+   mod_config c;
+   return mod__settle(cfg, &c, err);
+}
+
+MOD__FN int mod__has_router(const mod_config *c, int block) { return mod__block_of(c, block).select == MOD_SELECT_LEARNED; }
+
+/* A block that takes every token has nothing to predict. */
+MOD__FN int mod__has_predictor(const mod_config *c, int block)
+{
+   return mod__has_router(c, block) && mod__block_of(c, block).capacity < 1 &&
+          (c->causal == MOD_CAUSAL_PREDICTOR || c->causal == MOD_CAUSAL_BOTH);
+}
+
+MOD__FN int mod__has_router_loss(const mod_config *c, int block)
+{
+   return mod__has_router(c, block) && mod__block_of(c, block).capacity < 1 &&
+          (c->causal == MOD_CAUSAL_ROUTER || c->causal == MOD_CAUSAL_BOTH);
+}
+
+/* --- the parameters: one table says which there are, their shapes, and how they start --- */
+
+enum {
+   MOD__EMBED, MOD__POSITION, MOD__NORM_GAIN, MOD__NORM_BIAS, MOD__HEAD, /* the model's own (block -1) */
+   MOD__NORM1_GAIN, MOD__NORM1_BIAS, MOD__WQ, MOD__BQ, MOD__WK, MOD__BK, MOD__WV, MOD__BV, MOD__WO, MOD__BO,
+   MOD__NORM2_GAIN, MOD__NORM2_BIAS, MOD__W1, MOD__B1, MOD__WG, MOD__BG, MOD__W2, MOD__B2,
+   MOD__ROUTER, MOD__PREDICTOR_W1, MOD__PREDICTOR_B1, MOD__PREDICTOR_W2, MOD__PREDICTOR_B2,
+   MOD__SLOTS, MOD__BLOCK_SLOT = MOD__NORM1_GAIN
+};
+
+typedef struct mod__spec {
+   const char *name;
+   int rows, cols;  /* cols 0: a vector of `rows` numbers */
+   double std, value; /* starts as N(0, std), or as `value` where std is 0 */
+   int decay, predictor;
+} mod__spec;
+
+MOD__FN mod__spec mod__matrix(const char *name, int in, int out, double std)
+{
+   mod__spec s = {name, 0, 0, 0, 0, 1, 0};
+   s.rows = in;
+   s.cols = out;
+   s.std = std;
+   return s;
+}
+
+MOD__FN mod__spec mod__vector(const char *name, int n, double value)
+{
+   mod__spec s = {name, 0, 0, 0, 0, 0, 0};
+   s.rows = n;
+   s.value = value;
+   return s;
+}
+
+/* *s describes the tensor in a slot of a block (-1: the model); 0 if this model has none there. */
+MOD__FN int mod__spec_of(const mod_config *c, int block, int slot, mod__spec *s)
+{
+   const double std = 0.02, out_std = std / sqrt(2.0 * c->n_layers);
+   int d = c->d_model, kv = d / c->n_heads * c->n_kv_heads, ff = c->d_ff, hidden = mod__max(16, d / 4);
+   int bias = c->bias == MOD_BIAS_ON, norm_bias = bias && c->norm == MOD_NORM_LAYER;
+   int gated = c->activation == MOD_ACTIVATION_SWIGLU, predictor;
+   double capacity;
+   if ((block < 0) != (slot < MOD__BLOCK_SLOT)) return 0;
+   switch (slot) {
+   case MOD__EMBED: *s = mod__matrix("embed", c->vocab_size, d, std); return 1;
+   case MOD__POSITION:
+      *s = mod__matrix("position", c->context, d, std);
+      s->decay = 0;
+      return c->position == MOD_POSITION_LEARNED;
+   case MOD__NORM_GAIN: *s = mod__vector("norm.gain", d, 1); return 1;
+   case MOD__NORM_BIAS: *s = mod__vector("norm.bias", d, 0); return norm_bias;
+   case MOD__HEAD: *s = mod__matrix("head", d, c->vocab_size, std); return c->head == MOD_HEAD_UNTIED;
+
+   case MOD__NORM1_GAIN: *s = mod__vector("norm1.gain", d, 1); return 1;
+   case MOD__NORM1_BIAS: *s = mod__vector("norm1.bias", d, 0); return norm_bias;
+   case MOD__WQ: *s = mod__matrix("attn.wq", d, d, std); return 1;
+   case MOD__BQ: *s = mod__vector("attn.bq", d, 0); return bias;
+   case MOD__WK: *s = mod__matrix("attn.wk", d, kv, std); return 1;
+   case MOD__BK: *s = mod__vector("attn.bk", kv, 0); return bias;
+   case MOD__WV: *s = mod__matrix("attn.wv", d, kv, std); return 1;
+   case MOD__BV: *s = mod__vector("attn.bv", kv, 0); return bias;
+   case MOD__WO: *s = mod__matrix("attn.wo", d, d, out_std); return 1;
+   case MOD__BO: *s = mod__vector("attn.bo", d, 0); return bias;
+   case MOD__NORM2_GAIN: *s = mod__vector("norm2.gain", d, 1); return 1;
+   case MOD__NORM2_BIAS: *s = mod__vector("norm2.bias", d, 0); return norm_bias;
+   case MOD__W1: *s = mod__matrix("mlp.w1", d, ff, std); return 1;
+   case MOD__B1: *s = mod__vector("mlp.b1", ff, 0); return bias;
+   case MOD__WG: *s = mod__matrix("mlp.wg", d, ff, std); return gated;
+   case MOD__BG: *s = mod__vector("mlp.bg", ff, 0); return gated && bias;
+   case MOD__W2: *s = mod__matrix("mlp.w2", ff, d, out_std); return 1;
+   case MOD__B2: *s = mod__vector("mlp.b2", d, 0); return bias;
+   case MOD__ROUTER:
+      *s = mod__matrix("router", d, 1, std);
+      s->decay = 0;
+      return mod__has_router(c, block);
+   default: break;
+   }
+   if (!mod__has_predictor(c, block)) return 0;
+   capacity = mod__block_of(c, block).capacity;
+   predictor = 1;
+   switch (slot) {
+   case MOD__PREDICTOR_W1: *s = mod__matrix("predictor.w1", d, hidden, std); break;
+   case MOD__PREDICTOR_B1: *s = mod__vector("predictor.b1", hidden, 0); break;
+   case MOD__PREDICTOR_W2: *s = mod__matrix("predictor.w2", hidden, 1, 0); break;
+   case MOD__PREDICTOR_B2: /* the base rate */
+      *s = mod__vector("predictor.b2", 1, mod__log64(capacity) - mod__log64(1 - capacity));
+      break;
+   default: return 0;
+   }
+   s->decay = 0;
+   s->predictor = predictor;
+   return 1;
+}
+
+enum { MOD__NAME = 32 };
+
+struct mod_model {
+   mod_config config; /* resolved; its blocks point to the list below */
+   mod_block_config *blocks; /* [n_layers] */
+   double *theta;            /* [n_layers] */
+   mod_param *param;         /* [n_tensors] in stored order */
+   int *index;               /* [n_layers + 1][MOD__SLOTS]: which parameter is in a slot; row 0 is the model's own */
+   mod_real *params;         /* [n_params] */
+   size_t n_params;
+   int n_tensors;
+   mod_allocator allocator; /* of mod_model_create */
+};
+
+/* "blocks.12.attn.wq" */
+MOD__FN void mod__name(char *out, int block, const char *suffix)
+{
+   if (block >= 0) {
+      char digits[12];
+      int n = 0;
+      memcpy(out, "blocks.", 7);
+      out += 7;
+      do digits[n++] = (char)('0' + block % 10);
+      while ((block /= 10) > 0);
+      while (n > 0) *out++ = digits[--n];
+      *out++ = '.';
+   }
+   memcpy(out, suffix, strlen(suffix) + 1);
+}
+
+/* Walks all parameters in stored order: counts them, and fills the model's table if there is a model. */
+MOD__FN int mod__enumerate(const mod_config *c, mod_model *m, char *names, size_t *n_params, int *n_tensors)
+{
+   int block, slot, count = 0;
+   size_t total = 0, n;
+   for (block = -1; block < c->n_layers; ++block)
+      for (slot = 0; slot < MOD__SLOTS; ++slot) {
+         mod__spec s;
+         int has = mod__spec_of(c, block, slot, &s);
+         if (m) m->index[(size_t)(block + 1) * MOD__SLOTS + (size_t)slot] = has ? count : -1;
+         if (!has) continue;
+         n = (size_t)s.rows * (size_t)(s.cols ? s.cols : 1); /* < 2^36: overflows a 32-bit size_t */
+         if (s.cols && n / (size_t)s.cols != (size_t)s.rows) return 0;
+         if (m) {
+            mod_param *p = m->param + count;
+            char *name = names + (size_t)count * MOD__NAME;
+            mod__name(name, block, s.name);
+            p->name = name;
+            p->n_dim = s.cols ? 2 : 1;
+            p->dim[0] = s.rows;
+            p->dim[1] = s.cols ? s.cols : 1;
+            p->offset = total;
+            p->count = n;
+            p->decay = s.decay;
+            p->predictor = s.predictor;
+            p->data = m->params + total;
+         }
+         if (!mod__add_size(&total, total, n)) return 0;
+         ++count;
+      }
+   *n_params = total;
+   *n_tensors = count;
+   return 1;
+}
+
+/* One walk over a model's memory: counts with a counting arena, places with a real one. */
+MOD__FN mod_result mod__model_layout(const mod_config *c, mod_arena *a, mod_model **out, mod_error *err)
+{
+   void *model, *blocks, *theta, *param, *index, *names, *params;
+   size_t n_params, layers = (size_t)c->n_layers;
+   mod_model *m;
+   int n_tensors, i;
+   if (!mod__enumerate(c, NULL, NULL, &n_params, &n_tensors))
+      return mod__error(err, MOD_RESULT_MEMORY, "the model is too large for this machine's addresses", -1, -1);
+   if (mod_arena_push(a, 1, sizeof *m, &model, err) || mod_arena_push(a, layers, sizeof(mod_block_config), &blocks, err) ||
+       mod_arena_push(a, layers, sizeof(double), &theta, err) ||
+       mod_arena_push(a, (size_t)n_tensors, sizeof(mod_param), &param, err) ||
+       mod_arena_push(a, (layers + 1) * MOD__SLOTS, sizeof(int), &index, err) ||
+       mod_arena_push(a, (size_t)n_tensors, MOD__NAME, &names, err) ||
+       mod_arena_push(a, n_params, sizeof(mod_real), &params, err))
+      return MOD_RESULT_MEMORY;
+   if (!a->base) return mod__ok(err);
+   memset(a->base, 0, a->used);
+   m = (mod_model *)model;
+   m->config = *c;
+   m->blocks = (mod_block_config *)blocks;
+   for (i = 0; i < c->n_layers; ++i) m->blocks[i] = mod__block_of(c, i);
+   m->config.blocks = m->blocks;
+   m->theta = (double *)theta;
+   m->param = (mod_param *)param;
+   m->index = (int *)index;
+   m->params = (mod_real *)params;
+   m->n_params = n_params;
+   m->n_tensors = n_tensors;
+   mod__enumerate(&m->config, m, (char *)names, &n_params, &n_tensors);
+   *out = m;
+   return mod__ok(err);
+}
+
+MODDEF mod_model *mod_model_init(const mod_config *cfg, void *memory, size_t size, mod_error *err)
+{
+   mod_config c;
+   mod_arena a;
+   mod_model *m = NULL;
+   if (mod__settle(cfg, &c, err) != MOD_RESULT_OK) return NULL;
+   if (!memory) return mod__bad(err, "memory is NULL"), (mod_model *)NULL;
+   if (mod_arena_init(&a, memory, size, err) != MOD_RESULT_OK) return NULL;
+   return mod__model_layout(&c, &a, &m, err) == MOD_RESULT_OK ? m : NULL;
+}
+
+MODDEF mod_model *mod_model_create(const mod_config *cfg, const mod_allocator *allocator, mod_error *err)
+{
+   mod_config c;
+   mod_arena a;
+   mod_allocator chosen;
+   mod_model *m = NULL;
+   void *memory;
+   if (mod__settle(cfg, &c, err) != MOD_RESULT_OK || mod_arena_init(&a, NULL, (size_t)-1, err) != MOD_RESULT_OK ||
+       mod__model_layout(&c, &a, &m, err) != MOD_RESULT_OK)
+      return NULL;
+   if ((memory = mod__allocate(&chosen, allocator, a.used, err)) == NULL) return NULL;
+   if ((m = mod_model_init(cfg, memory, a.used, err)) == NULL) {
+      chosen.free(memory, chosen.user);
+      return NULL;
+   }
+   m->allocator = chosen;
+   return m;
+}
+
+MODDEF void mod_model_destroy(mod_model *model)
+{
+   if (model && model->allocator.free) {
+      mod_allocator a = model->allocator;
+      a.free(model, a.user);
+   }
+}
+
+MODDEF mod_result mod_model_randomize(mod_model *model, uint64_t seed, mod_error *err)
+{
+   int block, slot;
+   if (!model) return mod__bad(err, "model is NULL");
+   for (block = -1; block < model->config.n_layers; ++block)
+      for (slot = 0; slot < MOD__SLOTS; ++slot) {
+         mod__spec s;
+         const mod_param *p;
+         uint64_t stream;
+         size_t i;
+         if (!mod__spec_of(&model->config, block, slot, &s)) continue;
+         p = model->param + model->index[(size_t)(block + 1) * MOD__SLOTS + (size_t)slot];
+         stream = mod_random_stream(p->name);
+         for (i = 0; i < p->count; ++i)
+            p->data[i] = (mod_real)(s.std > 0 ? s.std * mod_random_normal(seed, stream, i) : s.value);
+      }
+   memset(model->theta, 0, (size_t)model->config.n_layers * sizeof *model->theta);
+   return mod__ok(err);
+}
+
+MODDEF mod_config mod_model_config(const mod_model *model)
+{
+   return model ? model->config : mod_config_resolve(NULL);
+}
+
+MODDEF mod_real *mod_model_params(const mod_model *model, size_t *count)
+{
+   if (count) *count = model ? model->n_params : 0;
+   return model ? model->params : NULL;
+}
+
+MODDEF double *mod_model_thresholds(const mod_model *model) { return model ? model->theta : NULL; }
+MODDEF int mod_model_param_count(const mod_model *model) { return model ? model->n_tensors : 0; }
+
+MODDEF mod_result mod_model_param(const mod_model *model, int index, mod_param *out, mod_error *err)
+{
+   if (!model || !out) return mod__bad(err, "model or out is NULL");
+   if (index < 0 || index >= model->n_tensors)
+      return mod__error(err, MOD_RESULT_ARG, "there is no parameter with this index", -1, index);
+   *out = model->param[index];
+   return mod__ok(err);
+}
+
+MODDEF int mod_model_find(const mod_model *model, const char *name)
+{
+   int i;
+   for (i = 0; model && name && i < model->n_tensors; ++i)
+      if (!strcmp(model->param[i].name, name)) return i;
+   return -1;
+}
+
+/* ====================================================================================================================
+   >>blocks  Blocks, and the forward pass over them
+   ==================================================================================================================== */
+
+/* A forward pass under way. */
+typedef struct mod__pass {
+   const mod_config *c;
+   const mod_model *model; /* NULL while measuring */
+   mod_real *grads;        /* flat; NULL: no gradients */
+   mod_tape *t;
+   const mod_batch *batch;
+   mod_forward *out;
+   mod_rows *rows;   /* the real tokens */
+   mod_tensor *rope; /* table of rotations, or NULL */
+   mod_tensor *loss, loss_copy;
+   double tokens;                 /* what the auxiliary losses divide by */
+   int router_losses, predictors; /* blocks that have them */
+   mod_block_stats *stats;        /* these three are NULL while measuring */
+   int *kept;
+   unsigned char *entered; /* of each row: did any routed block take it? */
+} mod__pass;
+
+/* The parameter in a slot as a leaf of the tape; NULL if the model has none there. */
+MOD__FN mod_tensor *mod__weight(mod__pass *p, int block, int slot)
+{
+   mod__spec s;
+   const mod_param *w;
+   int dim[2];
+   if (!mod__spec_of(p->c, block, slot, &s)) return NULL;
+   dim[0] = s.rows;
+   dim[1] = s.cols;
+   if (!p->model) return mod_leaf(p->t, NULL, p->grads, s.cols ? 2 : 1, dim);
+   w = p->model->param + p->model->index[(size_t)(block + 1) * MOD__SLOTS + (size_t)slot];
+   return mod_leaf(p->t, w->data, p->grads ? p->grads + w->offset : NULL, s.cols ? 2 : 1, dim);
+}
+
+/* x W + b */
+MOD__FN mod_tensor *mod__linear(mod__pass *p, int block, mod_tensor *x, int weight, int bias)
+{
+   mod_tensor *y = mod_matmul(p->t, x, mod__weight(p, block, weight)), *b = mod__weight(p, block, bias);
+   return b ? mod_bias(p->t, y, b) : y;
+}
+
+MOD__FN mod_tensor *mod__norm_of(mod__pass *p, int block, mod_tensor *x, int gain, int bias)
+{
+   return mod__norm(p->t, x, mod__weight(p, block, gain), mod__weight(p, block, bias), p->c->norm_eps, p->c->norm);
+}
+
+MOD__FN void mod__show(mod__pass *p, int block, mod_site site, const mod_rows *rows, const mod_tensor *x)
+{
+   if (p->batch->probe && !p->t->desc.measure && p->t->error.code == MOD_RESULT_OK)
+      p->batch->probe(p->batch->probe_user, block, site, rows, x);
+}
+
+/* attn(x) = attention(rope(x Wq), rope(x Wk), x Wv) Wo, among the rows given, at their original positions */
+MOD__FN mod_tensor *mod__attn(mod__pass *p, int l, mod_tensor *x, const mod_rows *rows)
+{
+   mod_tape *t = p->t;
+   mod_tensor *q = mod__linear(p, l, x, MOD__WQ, MOD__BQ);
+   mod_tensor *k = mod__linear(p, l, x, MOD__WK, MOD__BK);
+   mod_tensor *v = mod__linear(p, l, x, MOD__WV, MOD__BV);
+   if (p->rope) {
+      q = mod_rope(t, q, rows, p->rope);
+      k = mod_rope(t, k, rows, p->rope);
+   }
+   x = mod_attention(t, q, k, v, rows, rows, p->c->n_heads, p->c->n_kv_heads, MOD_MASK_CAUSAL);
+   return mod__linear(p, l, x, MOD__WO, MOD__BO);
+}
+
+/* mlp(x) = act(x W1) W2, or (silu(x Wg) * x W1) W2 */
+MOD__FN mod_tensor *mod__mlp(mod__pass *p, int l, mod_tensor *x)
+{
+   mod_tape *t = p->t;
+   mod_tensor *u = mod__linear(p, l, x, MOD__W1, MOD__B1);
+   switch (p->c->activation) {
+   case MOD_ACTIVATION_RELU: u = mod_relu(t, u); break;
+   case MOD_ACTIVATION_SWIGLU: u = mod_mul(t, mod_silu(t, mod__linear(p, l, x, MOD__WG, MOD__BG)), u); break;
+   default: u = mod_gelu(t, u);
+   }
+   return mod__linear(p, l, u, MOD__W2, MOD__B2);
+}
+
+/* Will the top-k take this row? logit = gelu(u W1 + b1) W2 + b2, u = rmsnorm(stop_grad(x)): x feels nothing of it. */
+MOD__FN mod_tensor *mod__predictor(mod__pass *p, int l, mod_tensor *x)
+{
+   mod_tensor *u = mod_rmsnorm(p->t, mod_stop_grad(p->t, x), NULL, p->c->norm_eps);
+   u = mod_gelu(p->t, mod__linear(p, l, u, MOD__PREDICTOR_W1, MOD__PREDICTOR_B1));
+   return mod__linear(p, l, u, MOD__PREDICTOR_W2, MOD__PREDICTOR_B2);
+}
+
+/* Scores of the stochastic control: uniform in [0, 1), keyed so that batching and chunking do not move them. */
+MOD__FN mod_tensor *mod__noise(mod__pass *p, int l)
+{
+   const mod_rows *rows = p->rows;
+   mod_tensor *u;
+   uint64_t stream = mod_random_substream(mod_random_substream(mod_random_stream("select"), p->batch->step), (uint64_t)l);
+   int s, i, dim[2] = {0, 1};
+   dim[0] = rows->n;
+   u = mod__output(p->t, 2, dim, rows->ragged ? rows->n_max : 0, NULL, NULL, NULL, NULL);
+   if (!u || p->t->desc.measure) return u;
+   for (s = 0; s < rows->n_seqs; ++s)
+      for (i = rows->start[s]; i < rows->start[s + 1]; ++i) {
+         uint64_t bits = mod_random_bits(p->batch->seed, mod_random_substream(stream, p->batch->first_id + (uint64_t)s),
+                                         (uint64_t)rows->position[i]);
+         u->data[i] = (mod_real)((double)(bits >> 40) / 16777216.0); /* 24 bits: exact in a float */
+      }
+   return u;
+}
+
+/* loss += weight / blocks * BCE(logit, was it taken?); *mean += BCE / blocks */
+MOD__FN void mod__routing_loss(mod__pass *p, mod_tensor *logit, const unsigned char *taken, double weight, int blocks,
+                               double *mean)
+{
+   mod_tape *t = p->t;
+   mod_tensor *bce = mod_bce_logits(t, logit, taken, p->tokens);
+   if (!bce) return;
+   *mean += bce->value / blocks;
+   if (t->desc.forward_only || !p->batch->targets) return;
+   bce = mod_scale(t, bce, weight / blocks);
+   p->loss = p->loss ? mod_add(t, p->loss, bce) : bce;
+}
+
+/* How the causal rule would have decided, against what the top-k took. */
+MOD__FN void mod__compare(mod__pass *p, int l, const mod_tensor *logit, const unsigned char *taken)
+{
+   mod_block_stats *s = p->stats + l;
+   int i;
+   s->decided = 1;
+   for (i = 0; i < p->rows->n; ++i) {
+      int yes = (double)logit->data[i] > p->model->theta[l];
+      if (mod__nan((double)logit->data[i])) mod_tape_fail(p->t, MOD_RESULT_NUMERIC, "a deciding logit is NaN", p->rows->position[i]);
+      s->predicted += yes;
+      s->hits += yes && taken[i];
+      s->agree += yes == taken[i];
+   }
+}
+
+/* Which rows enter block l. *score: the router's scores, or NULL where the gate is 1 and nothing is learned. */
+MOD__FN const mod_rows *mod__select(mod__pass *p, int l, mod_tensor *x, mod_tensor **score)
+{
+   mod_tape *t = p->t;
+   mod_block_config b = mod__block_of(p->c, l);
+   int causal = p->batch->mode == MOD_MODE_CAUSAL && b.capacity < 1;
+   double theta = p->model ? p->model->theta[l] : 0;
+   const mod_rows *kept;
+   mod_tensor *r, *logit;
+   unsigned char *taken;
+   *score = NULL;
+   if (b.select == MOD_SELECT_ALL) return p->rows;
+   if (b.select == MOD_SELECT_STOCHASTIC) {
+      r = mod__noise(p, l);
+      mod__show(p, l, MOD_SITE_SCORE, p->rows, r);
+      return causal ? mod_rows_threshold(t, p->rows, r, 1 - b.capacity) : mod_rows_topk(t, p->rows, r, b.capacity);
+   }
+   *score = r = logit = mod_matmul(t, x, mod__weight(p, l, MOD__ROUTER)); /* r_i = w . x_i */
+   mod__show(p, l, MOD_SITE_SCORE, p->rows, r);
+   if (mod__has_predictor(p->c, l)) {
+      logit = mod__predictor(p, l, x);
+      mod__show(p, l, MOD_SITE_PREDICTOR, p->rows, logit);
+   }
+   if (causal) return mod_rows_threshold(t, p->rows, logit, theta);
+   kept = mod_rows_topk(t, p->rows, r, b.capacity);
+   if (b.capacity < 1) {
+      taken = mod_rows_mask(t, p->rows, kept);
+      if (taken) mod__compare(p, l, logit, taken);
+      if (mod__has_router_loss(p->c, l))
+         mod__routing_loss(p, r, taken, p->c->router_loss, p->router_losses, &p->out->router_bce);
+      if (mod__has_predictor(p->c, l))
+         mod__routing_loss(p, logit, taken, p->c->predictor_loss, p->predictors, &p->out->predictor_bce);
+   }
+   return kept;
+}
+
+/* Counts who entered block l. */
+MOD__FN void mod__count_kept(mod__pass *p, int l, const mod_rows *kept)
+{
+   mod_block_stats *s = p->stats + l;
+   int i;
+   if (p->t->desc.measure || p->t->error.code != MOD_RESULT_OK) return;
+   s->routed = mod__block_of(p->c, l).select != MOD_SELECT_ALL;
+   s->tokens = p->rows->n;
+   s->kept = kept->n;
+   for (i = 0; i < kept->n_seqs; ++i) p->kept[l * kept->n_seqs + i] = kept->start[i + 1] - kept->start[i];
+   for (i = 0; s->routed && i < kept->n; ++i) p->entered[kept->index[i]] = 1;
+}
+
+/* The block, dense or routed: y_i = x_i + g(r_i) (h_i + m_i) for the rows it takes, y_i = x_i for all others. */
+MOD__FN mod_tensor *mod__block(mod__pass *p, int l, mod_tensor *x)
+{
+   mod_tape *t = p->t;
+   mod_tensor *r, *s, *h, *m, *gate = NULL, *y;
+   const mod_rows *kept;
+   mod__show(p, l, MOD_SITE_INPUT, p->rows, x);
+   if ((kept = mod__select(p, l, x, &r)) == NULL) return NULL;
+   mod__count_kept(p, l, kept);
+   mod__show(p, l, MOD_SITE_KEPT, kept, NULL);
+
+   s = mod_gather(t, x, kept);
+   h = mod__attn(p, l, mod__norm_of(p, l, s, MOD__NORM1_GAIN, MOD__NORM1_BIAS), kept);
+   m = mod__mlp(p, l, mod__norm_of(p, l, mod_add(t, s, h), MOD__NORM2_GAIN, MOD__NORM2_BIAS));
+   if (r) gate = mod_gate(t, mod_gather(t, r, kept), (mod_gate_kind)mod__block_of(p->c, l).gate, p->c->gate_scale);
+   y = mod_scatter_add(t, x, mod_add(t, h, m), gate, kept);
+
+   mod__show(p, l, MOD_SITE_ATTENTION, kept, h);
+   mod__show(p, l, MOD_SITE_MLP, kept, m);
+   mod__show(p, l, MOD_SITE_OUTPUT, p->rows, y);
+   return y;
+}
+
+/* After a block, made since `mark`. Forward only: its output moves into x and its memory is free again. While measuring:
+   likewise the descriptions, so that a small buffer measures any depth. */
+MOD__FN mod_tensor *mod__finish_block(mod__pass *p, mod_mark mark, mod_tensor *x, mod_tensor *y)
+{
+   mod_tape *t = p->t;
+   if (!y) return NULL;
+   if (t->desc.forward_only) {
+      if (!t->desc.measure && mod__count(y)) memcpy(x->data, y->data, mod__count(y) * sizeof(mod_real));
+      mod_tape_rewind(t, mark, NULL);
+      return x;
+   }
+   if (!t->desc.measure) return y;
+   *x = *y;
+   if (p->loss) {
+      p->loss_copy = *p->loss;
+      p->loss = &p->loss_copy;
+   }
+   t->stub.used = mark.used;
+   return x;
+}
+
+/* tokens or targets of the real rows, one after the other; refuses what is not in [low, vocab_size) */
+MOD__FN const int *mod__pack(mod__pass *p, const int *from, int low, const char *message)
+{
+   const mod_rows *rows = p->rows;
+   void *to;
+   int s, i;
+   if (!rows || !mod__take(p->t, (size_t)rows->n_max, sizeof(int), &to) || p->t->desc.measure) return NULL;
+   for (s = 0; s < rows->n_seqs; ++s)
+      for (i = rows->start[s]; i < rows->start[s + 1]; ++i) {
+         int at = s * p->batch->length + rows->position[i], id = from[at];
+         if (id < low || id >= p->c->vocab_size) {
+            mod_tape_fail(p->t, MOD_RESULT_RANGE, message, at);
+            return NULL;
+         }
+         ((int *)to)[i] = id;
+      }
+   return (const int *)to;
+}
+
+/* x = embed(tokens) [+ positions]; x = block(x) ...; logits = norm(x) E^T; loss */
+MOD__FN void mod__forward(mod__pass *p)
+{
+   mod_tape *t = p->t;
+   const mod_config *c = p->c;
+   const mod_batch *b = p->batch;
+   mod_forward *out = p->out;
+   const int *ids, *targets;
+   mod_tensor *x, *ce;
+   void *memory[3];
+   int l, i, any = 0;
+   size_t layers = (size_t)c->n_layers;
+   double flops;
+
+   for (l = 0; l < c->n_layers; ++l) {
+      p->router_losses += mod__has_router_loss(c, l);
+      p->predictors += mod__has_predictor(c, l);
+      any |= mod__block_of(c, l).select != MOD_SELECT_ALL;
+   }
+   p->rows = mod_rows_make(t, b->n_seqs, b->length, b->lengths);
+   ids = mod__pack(p, b->tokens, 0, "a token is outside the vocabulary");
+   targets = b->targets ? mod__pack(p, b->targets, -1, "a target is outside the vocabulary, and not -1") : NULL;
+   if (!p->rows || t->error.code != MOD_RESULT_OK || !mod__take(t, layers, sizeof(mod_block_stats), &memory[0]) ||
+       !mod__take(t, layers * (size_t)b->n_seqs, sizeof(int), &memory[1]) ||
+       !mod__take(t, (size_t)p->rows->n_max, 1, &memory[2]))
+      return;
+   p->stats = (mod_block_stats *)memory[0];
+   p->kept = (int *)memory[1];
+   p->entered = (unsigned char *)memory[2];
+   if (!t->desc.measure) {
+      memset(p->stats, 0, layers * sizeof *p->stats);
+      memset(p->entered, 0, (size_t)p->rows->n_max);
+   }
+   p->tokens = b->n_tokens > 0 ? (double)b->n_tokens : (double)p->rows->n;
+
+   x = mod__embedding(t, mod__weight(p, -1, MOD__EMBED), ids, p->rows->n, p->rows->ragged ? p->rows->n_max : 0);
+   if (c->position == MOD_POSITION_LEARNED)
+      x = mod_add(t, x, mod__embedding(t, mod__weight(p, -1, MOD__POSITION), p->rows->position, p->rows->n,
+                                       p->rows->ragged ? p->rows->n_max : 0));
+   else
+      p->rope = mod_rope_table(t, b->length, c->d_model / c->n_heads, c->rope_base);
+
+   flops = t->flops;
+   for (l = 0; l < c->n_layers && x; ++l) {
+      mod_mark mark = mod_tape_mark(t);
+      x = mod__finish_block(p, mark, x, mod__block(p, l, x));
+      if (!x) t->error.block = l;
+   }
+   out->flops_blocks = t->flops - flops;
+
+   flops = t->flops;
+   x = mod__norm_of(p, -1, x, MOD__NORM_GAIN, MOD__NORM_BIAS);
+   out->logits = c->head == MOD_HEAD_TIED ? mod_matmul_nt(t, x, mod__weight(p, -1, MOD__EMBED))
+                                          : mod_matmul(t, x, mod__weight(p, -1, MOD__HEAD));
+   out->flops_head = t->flops - flops;
+   mod__show(p, c->n_layers, MOD_SITE_LOGITS, p->rows, out->logits);
+   if (b->targets && (ce = mod_cross_entropy(t, out->logits, targets, (double)b->n_targets)) != NULL) {
+      out->cross_entropy = ce->value;
+      if (!t->desc.forward_only && (p->grads || p->loss)) out->loss = p->loss ? mod_add(t, ce, p->loss) : ce;
+   }
+   out->rows = p->rows;
+   out->blocks = p->stats;
+   out->kept = p->kept;
+   if (t->desc.measure || t->error.code != MOD_RESULT_OK) return;
+   out->n_tokens = p->rows->n;
+   for (i = 0; i < p->rows->n; ++i) {
+      out->skipped += any && !p->entered[i];
+      out->n_targets += targets && targets[i] >= 0;
+   }
+}
+
+/* What is wrong with a batch's shape, or NULL. */
+MOD__FN const char *mod__batch_complaint(const mod_batch *b, const mod_config *c)
+{
+   if (!b) return "the batch is NULL";
+   if (b->n_seqs < 1 || b->length < 1 || b->n_seqs > MOD__MAX_ROWS / b->length)
+      return "a batch needs n_seqs and length of at least 1, and their product at most 2^24";
+   if (b->length > c->context) return "the batch is longer than the model's context";
+   if (b->mode != MOD_MODE_TOPK && b->mode != MOD_MODE_CAUSAL) return "mode is no mod_mode";
+   if (b->n_targets < 0 || b->n_tokens < 0) return "n_targets and n_tokens must not be negative";
+   return NULL;
+}
+
+MODDEF mod_result mod_model_forward(const mod_model *model, mod_tape *tape, mod_real *grads, const mod_batch *batch,
+                                    mod_forward *out, mod_error *err)
+{
+   mod__pass p;
+   mod_forward result;
+   const char *complaint;
+   if (!model || !tape || !out) return mod__bad(err, "model, tape or out is NULL");
+   if ((complaint = mod__batch_complaint(batch, &model->config)) != NULL) return mod__bad(err, complaint);
+   if (!batch->tokens) return mod__bad(err, "the batch has no tokens");
+   if (tape->desc.measure) return mod__bad(err, "the tape is a measuring one: use mod_forward_plan");
+   memset(&p, 0, sizeof p);
+   memset(&result, 0, sizeof result);
+   p.model = model;
+   p.c = &model->config;
+   p.grads = tape->desc.forward_only ? NULL : grads;
+   p.t = tape;
+   p.batch = batch;
+   p.out = &result;
+   mod__forward(&p);
+   if (tape->error.code == MOD_RESULT_OK) *out = result;
+   return mod_tape_status(tape, err);
+}
+
+/* The same code on a measuring tape. c is resolved and checked. */
+MOD__FN mod_result mod__forward_bytes(const mod_config *c, const mod_batch *shape, const mod_tape_desc *desc,
+                                      size_t *bytes, mod_error *err)
+{
+   union { double align; void *pointer; unsigned char bytes[MOD__STUB_BYTES]; } stub;
+   mod_tape_desc d;
+   mod_tape *t;
+   mod__pass p;
+   mod_forward out;
+   memset(&d, 0, sizeof d);
+   if (desc) d = *desc;
+   d.measure = 1;
+   if ((t = mod_tape_init(&d, stub.bytes, sizeof stub.bytes, err)) == NULL) return MOD_RESULT_ARG;
+   memset(&p, 0, sizeof p);
+   memset(&out, 0, sizeof out);
+   p.c = c;
+   p.grads = d.forward_only ? NULL : (mod_real *)(void *)t; /* a mark, as for every gradient of a measuring tape */
+   p.t = t;
+   p.batch = shape;
+   p.out = &out;
+   mod__forward(&p);
+   if (out.loss) mod_tape_backward(t, out.loss, NULL);
+   if (t->error.code == MOD_RESULT_OK) *bytes = t->arena.peak;
+   return mod_tape_status(t, err);
+}
+
+MODDEF mod_result mod_forward_plan(const mod_config *cfg, const mod_batch *shape, const mod_tape_desc *desc,
+                                   size_t *bytes, mod_error *err)
+{
+   mod_config c;
+   mod_result result = mod__settle(cfg, &c, err);
+   const char *complaint;
+   if (result != MOD_RESULT_OK) return result;
+   if (!bytes) return mod__bad(err, "bytes is NULL");
+   if ((complaint = mod__batch_complaint(shape, &c)) != NULL) return mod__bad(err, complaint);
+   return mod__forward_bytes(&c, shape, desc, bytes, err);
+}
+
+MODDEF mod_result mod_forward_logits(const mod_forward *forward, const mod_batch *batch, mod_real *out, mod_error *err)
+{
+   const mod_rows *rows;
+   size_t vocab, s, length;
+   if (!forward || !batch || !out || !forward->logits || !forward->rows)
+      return mod__bad(err, "forward, batch or out is NULL, or the forward pass has not succeeded");
+   rows = forward->rows;
+   if (rows->n_seqs != batch->n_seqs || rows->length_max != batch->length)
+      return mod__error(err, MOD_RESULT_SHAPE, "the batch is not the one of the forward pass", -1, -1);
+   vocab = (size_t)mod__cols(forward->logits);
+   length = (size_t)batch->length;
+   for (s = 0; s < (size_t)rows->n_seqs; ++s) {
+      size_t n = (size_t)(rows->start[s + 1] - rows->start[s]);
+      mod_real *to = out + s * length * vocab;
+      memcpy(to, forward->logits->data + (size_t)rows->start[s] * vocab, n * vocab * sizeof *to);
+      memset(to + n * vocab, 0, (length - n) * vocab * sizeof *to);
+   }
+   return mod__ok(err);
+}
+
+/* ====================================================================================================================
+   >>account  FLOPs by formula
+   ==================================================================================================================== */
+
+MODDEF mod_result mod_config_flops(const mod_config *cfg, int n_seqs, const int *lengths, const int *kept,
+                                   mod_flops *out, mod_error *err)
+{
+   mod_config c;
+   mod_result result = mod__settle(cfg, &c, err);
+   mod_flops f = {0, 0, 0};
+   int l, s;
+   double d, kv, per_row;
+   if (result != MOD_RESULT_OK) return result;
+   if (n_seqs < 1 || !lengths || !out) return mod__bad(err, "n_seqs must be at least 1, lengths and out not NULL");
+   d = c.d_model;
+   kv = d / c.n_heads * c.n_kv_heads;
+   per_row = 2 * d * (d + kv + kv + d) + 2 * d * c.d_ff * (c.activation == MOD_ACTIVATION_SWIGLU ? 3 : 2);
+   for (s = 0; s < n_seqs; ++s) {
+      double n = lengths[s];
+      if (n < 0 || n > c.context)
+         return mod__error(err, MOD_RESULT_ARG, "a length is negative or above the context", -1, s);
+      for (l = 0; l < c.n_layers; ++l) {
+         double k = kept ? kept[(size_t)l * (size_t)n_seqs + (size_t)s]
+                         : mod_route_capacity(lengths[s], mod__block_of(&c, l).capacity);
+         if (k < 0 || k > n) return mod__error(err, MOD_RESULT_ARG, "kept is negative or above the length", l, s);
+         f.blocks += k * per_row + 4 * d * (k * (k + 1) / 2);
+         if (mod__has_router(&c, l)) f.blocks += 2 * n * d;
+         if (mod__has_predictor(&c, l)) f.blocks += 2 * n * (d + 1) * mod__max(16, c.d_model / 4);
+      }
+      f.head += 2 * n * d * c.vocab_size;
+   }
+   f.total = f.blocks + f.head;
+   *out = f;
+   return mod__ok(err);
+}
+
+/* ====================================================================================================================
+   >>train  AdamW, clip groups, schedule, gradient accumulation
+   ==================================================================================================================== */
+
+MODDEF mod_train_desc mod_train_resolve(const mod_train_desc *how, const mod_config *cfg)
+{
+   mod_train_desc d;
+   memset(&d, 0, sizeof d);
+   if (how) d = *how;
+   d.n_seqs = mod__or(d.n_seqs, 8);
+   d.length = mod__or(d.length, cfg ? cfg->context : 0);
+   d.steps = mod__or(d.steps, 1000);
+   d.lr = mod__or_real(d.lr, 1e-3);
+   d.lr_min = mod__or_real(d.lr_min, d.lr / 10);
+   d.beta1 = mod__or_real(d.beta1, 0.9);
+   d.beta2 = mod__or_real(d.beta2, 0.95);
+   d.eps = mod__or_real(d.eps, 1e-8);
+   d.n_threads = mod__or(d.n_threads, 1);
+   return d;
+}
+
+MOD__FN const char *mod__train_complaint(const mod_train_desc *d)
+{
+   if (d->steps < 1) return "steps must be at least 1";
+   if (d->warmup < 0) return "warmup must not be negative";
+   if (!mod__positive(d->lr)) return "lr must be above 0";
+   if (!mod__positive(d->lr_min) || d->lr_min > d->lr) return "lr_min must be in (0, lr]";
+   if (!(d->beta1 > 0 && d->beta1 < 1) || !(d->beta2 > 0 && d->beta2 < 1)) return "beta1 and beta2 must be in (0, 1)";
+   if (!mod__positive(d->eps)) return "eps must be above 0";
+   if (!(d->weight_decay >= 0) || !mod__finite(d->weight_decay)) return "weight_decay must not be negative";
+   if (!(d->clip_norm >= 0) || !mod__finite(d->clip_norm)) return "clip_norm must not be negative";
+   if (d->n_threads < 1 || d->n_threads > 1024) return "n_threads must be in [1, 1024]";
+   return NULL;
+}
+
+/* lr (step + 1) / warmup, then a half cosine from lr to lr_min over the steps that remain */
+MODDEF double mod_train_lr(const mod_train_desc *how, int64_t step)
+{
+   double progress, sine, cosine;
+   if (!how || step < 0 || !(how->steps > 0)) return 0;
+   if (step < how->warmup) return how->lr * (double)(step + 1) / how->warmup;
+   if (step >= how->steps) return how->lr_min;
+   progress = (double)(step - how->warmup) / (how->steps - how->warmup);
+   mod__sincos64(3.141592653589793 * progress, &sine, &cosine);
+   return how->lr_min + (how->lr - how->lr_min) * 0.5 * (1 + cosine);
+}
+
+struct mod_trainer {
+   mod_model *model;
+   mod_train_desc desc; /* resolved */
+   mod_real *grads, *m, *v; /* flat, like the parameters */
+   mod_tape *tape;
+   size_t fixed; /* bytes before the tape */
+   int64_t step;
+   double beta1_power, beta2_power; /* beta^steps, as running products */
+   uint64_t rows;                   /* sequences accumulated for the next update */
+   double loss, router_bce, predictor_bce;
+   mod_forward forward;
+   int has_forward;
+   mod_allocator allocator; /* of mod_trainer_create */
+};
+
+/* Bytes of the training tape. d is resolved. */
+MOD__FN mod_result mod__activation_bytes(const mod_config *c, const mod_train_desc *d, size_t *bytes, mod_error *err)
+{
+   mod_batch shape;
+   mod_tape_desc tape;
+   const char *complaint = mod__train_complaint(d);
+   static const int some_target = 0;
+   if (complaint) return mod__bad(err, complaint);
+   memset(&shape, 0, sizeof shape);
+   memset(&tape, 0, sizeof tape);
+   shape.n_seqs = d->n_seqs;
+   shape.length = d->length;
+   shape.targets = &some_target;
+   tape.n_threads = d->n_threads;
+   if ((complaint = mod__batch_complaint(&shape, c)) != NULL) return mod__bad(err, complaint);
+   return mod__forward_bytes(c, &shape, &tape, bytes, err);
+}
+
+/* One walk over a trainer's memory, up to the tape. */
+MOD__FN mod_result mod__trainer_layout(size_t n_params, mod_arena *a, mod_trainer **out, mod_error *err)
+{
+   void *trainer, *grads, *m, *v;
+   if (mod_arena_push(a, 1, sizeof(mod_trainer), &trainer, err) ||
+       mod_arena_push(a, n_params, sizeof(mod_real), &grads, err) ||
+       mod_arena_push(a, n_params, sizeof(mod_real), &m, err) || mod_arena_push(a, n_params, sizeof(mod_real), &v, err))
+      return MOD_RESULT_MEMORY;
+   if (!a->base) return mod__ok(err);
+   memset(a->base, 0, a->used);
+   *out = (mod_trainer *)trainer;
+   (*out)->grads = (mod_real *)grads;
+   (*out)->m = (mod_real *)m;
+   (*out)->v = (mod_real *)v;
+   (*out)->fixed = a->used;
+   return mod__ok(err);
+}
+
+MODDEF mod_result mod_model_plan(const mod_config *cfg, const mod_train_desc *how, mod_plan *plan, mod_error *err)
+{
+   mod_config c;
+   mod_train_desc d;
+   mod_plan p;
+   mod_arena a;
+   mod_model *m = NULL;
+   mod_trainer *tr = NULL;
+   int n_tensors;
+   mod_result result = mod__settle(cfg, &c, err);
+   if (result != MOD_RESULT_OK) return result;
+   if (!plan) return mod__bad(err, "plan is NULL");
+   memset(&p, 0, sizeof p);
+   d = mod_train_resolve(how, &c);
+   mod_arena_init(&a, NULL, (size_t)-1, NULL);
+   if ((result = mod__model_layout(&c, &a, &m, err)) != MOD_RESULT_OK) return result;
+   mod__enumerate(&c, NULL, NULL, &p.n_params, &n_tensors);
+   p.model = a.used;
+   p.params = p.grads = p.n_params * sizeof(mod_real);
+   p.optimizer = 2 * p.params;
+   if ((result = mod__activation_bytes(&c, &d, &p.activations, err)) != MOD_RESULT_OK) return result;
+   mod_arena_init(&a, NULL, (size_t)-1, NULL);
+   if ((result = mod__trainer_layout(p.n_params, &a, &tr, err)) != MOD_RESULT_OK) return result;
+   if (!mod__add_size(&p.trainer, a.used, p.activations))
+      return mod__error(err, MOD_RESULT_MEMORY, "the trainer is too large for this machine's addresses", -1, -1);
+   *plan = p;
+   return mod__ok(err);
+}
+
+MODDEF mod_trainer *mod_trainer_init(mod_model *model, const mod_train_desc *how, void *memory, size_t size, mod_error *err)
+{
+   mod_train_desc d;
+   mod_tape_desc tape;
+   mod_arena a;
+   mod_trainer *tr = NULL;
+   size_t activations;
+   void *tape_memory;
+   if (!model || !memory) return mod__bad(err, "model or memory is NULL"), (mod_trainer *)NULL;
+   d = mod_train_resolve(how, &model->config);
+   if (mod__activation_bytes(&model->config, &d, &activations, err) != MOD_RESULT_OK ||
+       mod_arena_init(&a, memory, size, err) != MOD_RESULT_OK)
+      return NULL;
+   if (mod__trainer_layout(model->n_params, &a, &tr, err) != MOD_RESULT_OK ||
+       mod_arena_push(&a, 1, activations, &tape_memory, err) != MOD_RESULT_OK)
+      return NULL;
+   memset(&tape, 0, sizeof tape);
+   tape.n_threads = d.n_threads;
+   tape.jobs = d.jobs;
+   tr->model = model;
+   tr->desc = d;
+   tr->beta1_power = tr->beta2_power = 1;
+   tr->tape = mod_tape_init(&tape, tape_memory, activations, err);
+   return tr->tape ? tr : NULL;
+}
+
+MODDEF mod_trainer *mod_trainer_create(mod_model *model, const mod_train_desc *how, const mod_allocator *allocator,
+                                       mod_error *err)
+{
+   mod_allocator chosen;
+   mod_trainer *tr;
+   mod_plan plan;
+   void *memory;
+   if (!model) return mod__bad(err, "model is NULL"), (mod_trainer *)NULL;
+   if (mod_model_plan(&model->config, how, &plan, err) != MOD_RESULT_OK) return NULL;
+   if ((memory = mod__allocate(&chosen, allocator, plan.trainer, err)) == NULL) return NULL;
+   if ((tr = mod_trainer_init(model, how, memory, plan.trainer, err)) == NULL) {
+      chosen.free(memory, chosen.user);
+      return NULL;
+   }
+   tr->allocator = chosen;
+   return tr;
+}
+
+MODDEF void mod_trainer_destroy(mod_trainer *trainer)
+{
+   if (trainer && trainer->allocator.free) {
+      mod_allocator a = trainer->allocator;
+      a.free(trainer, a.user);
+   }
+}
+
+MODDEF const mod_forward *mod_trainer_forward(const mod_trainer *trainer)
+{
+   return trainer && trainer->has_forward ? &trainer->forward : NULL;
+}
+
+MODDEF mod_real *mod_trainer_grads(mod_trainer *trainer, size_t *count)
+{
+   if (count) *count = trainer ? trainer->model->n_params : 0;
+   return trainer ? trainer->grads : NULL;
+}
+
+MODDEF size_t mod_trainer_peak(const mod_trainer *trainer)
+{
+   return trainer ? trainer->fixed + mod_tape_peak(trainer->tape) : 0;
+}
+
+/* Forgets what has been accumulated for the next update. */
+MOD__FN void mod__discard(mod_trainer *tr)
+{
+   memset(tr->grads, 0, tr->model->n_params * sizeof *tr->grads);
+   tr->loss = tr->router_bce = tr->predictor_bce = 0;
+   tr->rows = 0;
+}
+
+MODDEF mod_result mod_train_accumulate(mod_trainer *trainer, const mod_batch *batch, mod_error *err)
+{
+   mod_trainer *tr = trainer;
+   mod_batch b;
+   mod_result result;
+   double loss;
+   if (!tr || !batch) return mod__bad(err, "trainer or batch is NULL");
+   if (!batch->targets) return mod__bad(err, "training needs targets");
+   if (batch->mode != MOD_MODE_TOPK) return mod__bad(err, "training runs in top-k mode");
+   b = *batch;
+   b.seed = tr->desc.seed;
+   b.step = (uint64_t)tr->step;
+   b.first_id = tr->rows;
+   mod_tape_reset(tr->tape);
+   tr->has_forward = 0;
+   result = mod_model_forward(tr->model, tr->tape, tr->grads, &b, &tr->forward, err);
+   if (result != MOD_RESULT_OK) return result;
+   tr->has_forward = 1;
+   loss = tr->forward.cross_entropy + tr->forward.router_bce + tr->forward.predictor_bce;
+   if (!mod__finite(loss)) {
+      mod__discard(tr);
+      return mod__error(err, MOD_RESULT_NUMERIC, "the loss is not finite: the step was dropped, no weight has changed", -1, -1);
+   }
+   result = mod_tape_backward(tr->tape, tr->forward.loss, err);
+   if (result != MOD_RESULT_OK) return result;
+   tr->loss += tr->forward.cross_entropy;
+   tr->router_bce += tr->forward.router_bce;
+   tr->predictor_bce += tr->forward.predictor_bce;
+   tr->rows += (uint64_t)b.n_seqs;
+   return mod__ok(err);
+}
+
+/* Sum of squares in double: blocks of 4,096 elements, each as a sum along a row, one after the other. */
+MOD__FN double mod__square_sum(const mod_real *x, size_t n)
+{
+   double total = 0;
+   size_t i, j, end;
+   for (i = 0; i < n; i = end) {
+      double s[16] = {0};
+      int half;
+      end = n - i < 4096 ? n : i + 4096;
+      for (j = i; j < end; ++j) s[(j - i) & 15] += (double)x[j] * (double)x[j];
+      for (half = 8; half; half /= 2)
+         for (j = 0; j < (size_t)half; ++j) s[j] += s[j + (size_t)half];
+      total += s[0];
+   }
+   return total;
+}
+
+/* AdamW (Loshchilov and Hutter 2019) on one tensor: m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
+   p -= lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps) + lr decay p */
+typedef struct mod__adam {
+   mod_real *p, *m, *v;
+   const mod_real *g;
+   mod_real clip, b1, b2, one_b1, one_b2, step, v_scale, eps, decay;
+   size_t n;
+} mod__adam;
+
+enum { MOD__ADAM_CHUNK = 1024 };
+
+MOD__FN void mod__adam_chunk(void *arg, int lo, int hi, void *scratch)
+{
+   const mod__adam *a = (const mod__adam *)arg;
+   size_t i = (size_t)lo * MOD__ADAM_CHUNK, end = (size_t)hi * MOD__ADAM_CHUNK;
+   (void)scratch;
+   if (end > a->n) end = a->n;
+   for (; i < end; ++i) {
+      mod_real g = a->g[i] * a->clip;
+      mod_real m = a->m[i] = a->b1 * a->m[i] + a->one_b1 * g;
+      mod_real v = a->v[i] = a->b2 * a->v[i] + a->one_b2 * (g * g);
+      a->p[i] -= a->step * m / (mod__sqrt(v * a->v_scale) + a->eps) + a->decay * a->p[i];
+   }
+}
+
+MODDEF mod_result mod_train_update(mod_trainer *trainer, mod_step_info *info, mod_error *err)
+{
+   mod_trainer *tr = trainer;
+   const mod_train_desc *d;
+   mod_model *model;
+   mod__adam a;
+   double norm[2] = {0, 0}, lr; /* of the language model and of the predictors */
+   int i;
+   if (!tr) return mod__bad(err, "trainer is NULL");
+   if (!tr->rows) return mod__error(err, MOD_RESULT_STATE, "nothing has been accumulated", -1, -1);
+   d = &tr->desc;
+   model = tr->model;
+   for (i = 0; i < model->n_tensors; ++i)
+      norm[model->param[i].predictor] += mod__square_sum(tr->grads + model->param[i].offset, model->param[i].count);
+   if (!mod__finite(norm[0]) || !mod__finite(norm[1])) {
+      mod__discard(tr);
+      return mod__error(err, MOD_RESULT_NUMERIC, "the gradient is not finite: the step was dropped, no weight has changed", -1, -1);
+   }
+   norm[0] = sqrt(norm[0]);
+   norm[1] = sqrt(norm[1]);
+   lr = mod_train_lr(d, tr->step);
+   tr->beta1_power *= d->beta1;
+   tr->beta2_power *= d->beta2;
+   a.b1 = (mod_real)d->beta1;
+   a.b2 = (mod_real)d->beta2;
+   a.one_b1 = (mod_real)(1 - d->beta1);
+   a.one_b2 = (mod_real)(1 - d->beta2);
+   a.step = (mod_real)(lr / (1 - tr->beta1_power));
+   a.v_scale = (mod_real)(1 / (1 - tr->beta2_power));
+   a.eps = (mod_real)d->eps;
+   for (i = 0; i < model->n_tensors; ++i) {
+      const mod_param *p = model->param + i;
+      double n = norm[p->predictor];
+      a.p = p->data;
+      a.g = tr->grads + p->offset;
+      a.m = tr->m + p->offset;
+      a.v = tr->v + p->offset;
+      a.n = p->count;
+      a.clip = d->clip_norm > 0 && n > d->clip_norm ? (mod_real)(d->clip_norm / n) : 1;
+      a.decay = p->decay ? (mod_real)(lr * d->weight_decay) : 0;
+      mod__parallel(d->n_threads, &d->jobs, mod__adam_chunk, &a, (int)((p->count + MOD__ADAM_CHUNK - 1) / MOD__ADAM_CHUNK),
+                    16.0 * (int)MOD__ADAM_CHUNK, NULL, 0);
+   }
+   ++tr->step;
+   if (info) {
+      info->step = tr->step;
+      info->loss = tr->loss;
+      info->router_bce = tr->router_bce;
+      info->predictor_bce = tr->predictor_bce;
+      info->grad_norm = norm[0];
+      info->predictor_grad_norm = norm[1];
+      info->lr = lr;
+   }
+   mod__discard(tr);
+   return mod__ok(err);
+}
+
+MODDEF mod_result mod_train_step(mod_trainer *trainer, const mod_batch *batch, mod_step_info *info, mod_error *err)
+{
+   mod_result result;
+   if (!trainer) return mod__bad(err, "trainer is NULL");
+   if (trainer->rows)
+      return mod__error(err, MOD_RESULT_STATE, "micro-batches have been accumulated: finish with mod_train_update", -1, -1);
+   result = mod_train_accumulate(trainer, batch, err);
+   return result == MOD_RESULT_OK ? mod_train_update(trainer, info, err) : result;
+}
+
+/* ====================================================================================================================
+   >>sample  Drawing a token
+   ==================================================================================================================== */
+
+/* A set of tokens: all above a key, and the first `ties` of those at it. In order of id. */
+typedef struct mod__shortlist {
+   mod__key key;
+   int ties;
+} mod__shortlist;
+
+MOD__FN int mod__listed(const mod__shortlist *s, mod__key key, int *ties_seen)
+{
+   return key > s->key || (key == s->key && (*ties_seen)++ < s->ties);
+}
+
+/* Probability (unnormalised: the largest logit's is 1) of the tokens of the set whose key is at least `from`. */
+MOD__FN double mod__mass(const mod_real *logits, int n, const mod__shortlist *s, mod__key from, mod_real m, mod_real scale)
+{
+   double mass = 0;
+   int i, ties = 0;
+   for (i = 0; i < n; ++i) {
+      mod__key key = mod__key_of(logits[i]);
+      if (mod__listed(s, key, &ties) && key >= from) mass += (double)mod__exp((logits[i] - m) * scale);
+   }
+   return mass;
+}
+
+MODDEF int mod_sample(const mod_real *logits, int n, const mod_sample_desc *desc, uint64_t index, mod_error *err)
+{
+   mod_sample_desc d;
+   mod__shortlist list = {0, INT_MAX}; /* every token */
+   mod_real m, scale;
+   double mass, target;
+   int i, best = 0, ties;
+   memset(&d, 0, sizeof d);
+   if (desc) d = *desc;
+   if (!logits || n < 1) return mod__bad(err, "logits is NULL or empty"), -1;
+   if (d.top_k < 0 || !(d.top_p >= 0 && d.top_p <= 1) || !(d.temperature >= 0) || !mod__finite(d.temperature))
+      return mod__bad(err, "top_k and temperature must not be negative, and top_p be in [0, 1]"), -1;
+   if ((i = mod__find_nan(logits, n)) >= 0) return mod__error(err, MOD_RESULT_NUMERIC, "a logit is NaN", -1, i), -1;
+   for (i = 1; i < n; ++i)
+      if (logits[i] > logits[best]) best = i;
+   m = logits[best];
+   if (!mod__finite((double)m))
+      return mod__error(err, MOD_RESULT_NUMERIC, "the largest logit is infinite", -1, best), -1;
+   mod__ok(err);
+   scale = (mod_real)(1 / d.temperature);
+   if (!(d.temperature > 0) || !mod__finite((double)scale)) return best;
+   if (d.top_k > 0 && d.top_k < n) {
+      list.key = mod__kth_key(logits, n, d.top_k);
+      list.ties = mod__ties_kept(logits, n, d.top_k, list.key);
+   }
+   mass = mod__mass(logits, n, &list, 0, m, scale);
+   if (d.top_p > 0 && d.top_p < 1) { /* the largest key whose tokens, with all above, still reach p; then as few ties */
+      mod__shortlist p = {0, 0};
+      mod__key bit;
+      target = d.top_p * mass;
+      for (bit = (mod__key)1 << (MOD__KEY_BITS - 1); bit; bit >>= 1)
+         if (mod__mass(logits, n, &list, p.key | bit, m, scale) >= target) p.key |= bit;
+      while ((mass = mod__mass(logits, n, &p, 0, m, scale)) < target && p.ties < n) ++p.ties;
+      list = p;
+   }
+   target = mod_random_uniform(d.seed, mod_random_stream("sample"), index) * mass;
+   for (i = 0, ties = 0, mass = 0; i < n; ++i)
+      if (mod__listed(&list, mod__key_of(logits[i]), &ties)) {
+         mass += (double)mod__exp((logits[i] - m) * scale);
+         if (mass > 0) best = i;
+         if (mass > target) break;
+      }
+   return best;
+}
+
+/* ====================================================================================================================
+   >>host  What this build is
+   ==================================================================================================================== */
+
+#ifdef MOD_USE_DOUBLE
+#define MOD__INFO_REAL "double"
+#else
+#define MOD__INFO_REAL "float"
+#endif
+#if MOD__OPENMP
+#define MOD__INFO_THREADS "OpenMP"
+#else
+#define MOD__INFO_THREADS "no OpenMP"
+#endif
+#define MOD__INFO "mod.h 0.1.0, " MOD__INFO_REAL ", " MOD__INFO_THREADS ", scalar; "
+
+MODDEF const char *mod_build_info(void)
+{
+#if defined(MOD_USE_DOUBLE)
+   return MOD__INFO "same bits: not promised (MOD_USE_DOUBLE)";
+#elif defined(__FAST_MATH__)
+   return MOD__INFO "same bits: not promised (fast-math)";
+#elif !defined(FLT_EVAL_METHOD) || FLT_EVAL_METHOD != 0
+   return MOD__INFO "same bits: not promised (floats are computed with more precision than they have)";
+#else
+   volatile float a = 1.000244140625f, product, tiny = FLT_MIN; /* 1 + 2^-12, whose square does not fit a float */
+   float fused = a * a - 1.00048828125f;
+   product = a * a;
+   tiny = tiny * 0.5f;
+   if (tiny < FLT_MIN * 0.25f) return MOD__INFO "same bits: not promised (denormals are flushed)";
+   if (fused < product - 1.00048828125f || fused > product - 1.00048828125f)
+      return MOD__INFO "same bits: not promised (the compiler fuses multiply and add)";
+   return MOD__INFO "same bits: promised";
+#endif
+}
+
+#undef MOD__UNARY
+#undef MOD__UNARY_OP
+#undef MOD__SQRT_2_PI
+#undef MOD__GELU_CUBE
+#undef MOD__INFO
+#undef MOD__INFO_REAL
+#undef MOD__INFO_THREADS
+#undef MOD__OPENMP
+#undef MOD__RESTRICT
+#undef MOD__FN
+
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT DEFAULT
+#elif defined(__GNUC__)
+#pragma GCC pop_options
+#elif defined(_MSC_VER)
+#pragma fp_contract(on)
+#endif
+
+#endif /* MOD_IMPLEMENTATION */
+
+/*
+   >>licence  This software is available under two licences: choose the one you prefer.
+
+   ALTERNATIVE A - public domain (www.unlicense.org)
+   This is free and unencumbered software released into the public domain. Anyone is free to copy, modify, publish, use,
+   compile, sell, or distribute this software, either in source code form or as a compiled binary, for any purpose,
+   commercial or non-commercial, and by any means. In jurisdictions that recognize copyright laws, the author or authors
+   of this software dedicate any and all copyright interest in the software to the public domain. We make this dedication
+   for the benefit of the public at large and to the detriment of our heirs and successors. We intend this dedication to
+   be an overt act of relinquishment in perpetuity of all present and future rights to this software under copyright law.
+   THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE
+   WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS BE
+   LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+   OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+
+   ALTERNATIVE B - MIT licence
+   Copyright (c) 2026 the mod.h authors
+   Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated
+   documentation files (the "Software"), to deal in the Software without restriction, including without limitation the
+   rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and to permit
+   persons to whom the Software is furnished to do so, subject to the following conditions: The above copyright notice and
+   this permission notice shall be included in all copies or substantial portions of the Software.
+   THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE
+   WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR
+   COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR
+   OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+
+   end of mod.h */
