@@ -197,9 +197,9 @@ typedef float mod_real;
 extern "C" {
 #endif
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>api-base  Results, errors, plumbing
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 #define MOD__RESULTS(X)                                       \
    X(OK, 0)       /* done                                  */ \
@@ -215,7 +215,7 @@ extern "C" {
 typedef enum mod_result { MOD__RESULTS(MOD__RESULT_ENUM) MOD_RESULT_LAST = -8 } mod_result;
 #undef MOD__RESULT_ENUM
 
-/* What went wrong. Every function that takes a `mod_error *` accepts NULL, and sets it on success too (MOD_RESULT_OK). */
+/* What went wrong. Functions that take a `mod_error *` accept NULL, and set it on success too (MOD_RESULT_OK). */
 typedef struct mod_error {
    mod_result code;
    const char *message; /* a constant sentence */
@@ -259,9 +259,9 @@ MODDEF mod_result mod_arena_push(mod_arena *arena, size_t count, size_t size, vo
 /* Gives back everything pushed since `used` was `mark`. */
 MODDEF mod_result mod_arena_rewind(mod_arena *arena, size_t mark, mod_error *err);
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>api-config  Configuration of a model: what a model file stores
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 typedef enum mod_norm { MOD_NORM_DEFAULT, MOD_NORM_RMS, MOD_NORM_LAYER } mod_norm;
 typedef enum mod_position { MOD_POSITION_DEFAULT, MOD_POSITION_ROPE, MOD_POSITION_LEARNED } mod_position;
@@ -349,9 +349,9 @@ MODDEF mod_result mod_config_check(const mod_config *cfg, mod_error *err);
    A block outside gives a zeroed struct. */
 MODDEF mod_block_config mod_config_block(const mod_config *cfg, int block);
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>api-rng  Random numbers: counter-based, a pure function of (seed, stream, index), never of call order
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 /* A stream number from a name such as "blocks.1.router". NULL is the empty name. */
 MODDEF uint64_t mod_random_stream(const char *name);
@@ -362,9 +362,9 @@ MODDEF uint64_t mod_random_bits(uint64_t seed, uint64_t stream, uint64_t index);
 MODDEF double mod_random_uniform(uint64_t seed, uint64_t stream, uint64_t index);
 MODDEF double mod_random_normal(uint64_t seed, uint64_t stream, uint64_t index);
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>api-route  Routing on plain arrays: the algorithm itself, usable alone; no memory, no tape
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 /* k = clamp(floor(capacity * n_tokens + 1e-6), 1, n_tokens), in double: 0.29 of 200 is 58. 0 for no tokens.
    -1 for n_tokens < 0 or a capacity that is not in (0, 1]. Source: paper section 3.2 (C = k). */
@@ -380,9 +380,9 @@ MODDEF mod_result mod_route_topk(const mod_real *score, int n, int k, int *kept,
 MODDEF mod_result mod_route_threshold(const mod_real *score, int n, double theta, int *kept, int *n_kept,
                                       mod_error *err);
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>api-tape  Tape: tensors and reverse-mode autograd
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 enum { MOD_TENSOR_MAX_DIM = 4, MOD_TENSOR_MAX_INPUTS = 3 };
 
@@ -431,15 +431,16 @@ typedef struct mod_mark {
    mod_tensor *last;
 } mod_mark;
 
-/* A tape in your memory (aligned to 8 bytes, `size` at least some 300 bytes). desc NULL: all defaults. NULL on failure. */
+/* A tape in your memory (aligned to 8 bytes). desc NULL: all defaults. NULL on failure. */
 MODDEF mod_tape *mod_tape_init(const mod_tape_desc *desc, void *memory, size_t size, mod_error *err);
 /* The same in one allocation; mod_tape_destroy gives it back (NULL: nothing to do). allocator NULL: MOD_MALLOC. */
-MODDEF mod_tape *mod_tape_create(const mod_tape_desc *desc, size_t size, const mod_allocator *allocator, mod_error *err);
+MODDEF mod_tape *mod_tape_create(const mod_tape_desc *desc, size_t size, const mod_allocator *allocator,
+                                 mod_error *err);
 MODDEF void mod_tape_destroy(mod_tape *tape);
 /* Forgets all tensors and the error. The peak stays. NULL: nothing to do. */
 MODDEF void mod_tape_reset(mod_tape *tape);
-/* Where the tape stands, and back to there: forgets the tensors made since (not an error). A mark from before a reset
-   or an earlier rewind is refused with MOD_RESULT_ARG. */
+/* Where the tape stands, and back to there: forgets the tensors made since, not an error. A mark beyond the present end
+   is refused. */
 MODDEF mod_mark mod_tape_mark(const mod_tape *tape);
 MODDEF mod_result mod_tape_rewind(mod_tape *tape, mod_mark mark, mod_error *err);
 /* The tape's first error since its last reset, or MOD_RESULT_OK. */
@@ -455,9 +456,9 @@ MODDEF mod_result mod_tape_backward(mod_tape *tape, mod_tensor *loss, mod_error 
 /* Puts an error on the tape, unless it has one: for custom ops and networks of your own. `message` must be constant. */
 MODDEF void mod_tape_fail(mod_tape *tape, mod_result code, const char *message, int64_t where);
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>api-ops  Ops: compute at once, record themselves, return NULL on a failed tape
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 /* Your numbers as a tensor, not copied. grad NULL: a constant; else gradients are added there. dim has n_dim in [1, 4]
    entries >= 0. data may be NULL on a measuring tape. */
@@ -494,7 +495,7 @@ MODDEF mod_tensor *mod_layernorm(mod_tape *tape, mod_tensor *x, mod_tensor *gain
    outside is MOD_RESULT_RANGE. Backward adds rows in order. */
 MODDEF mod_tensor *mod_embedding(mod_tape *tape, mod_tensor *table, const int *ids, int n);
 
-/* cos and sin of position * base^(-2 i / head_dim), in double, rounded once: [n_positions, head_dim], (cos, sin) pairs. */
+/* (cos, sin) of position * base^(-2 i / head_dim), in double, rounded once: [n_positions, head_dim]. */
 MODDEF mod_tensor *mod_rope_table(mod_tape *tape, int n_positions, int head_dim, double base);
 /* Rotates adjacent pairs of every head of x [rows->n, heads * head_dim] by its row's position. table: as above. */
 MODDEF mod_tensor *mod_rope(mod_tape *tape, mod_tensor *x, const mod_rows *rows, mod_tensor *table);
@@ -560,9 +561,9 @@ typedef struct mod_custom_desc {
 } mod_custom_desc;
 MODDEF mod_tensor *mod_custom(mod_tape *tape, const mod_custom_desc *desc);
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>api-model  Model: named parameters in one flat buffer, and the forward pass
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 typedef struct mod_model mod_model;
 typedef struct mod_train_desc mod_train_desc;
@@ -622,12 +623,13 @@ typedef struct mod_batch {
 } mod_batch;
 
 /* What happened in one block. Agreement is counted in top-k mode, where there is a deciding logit:
-   accuracy = agree / tokens, precision = hits / predicted, recall = hits / kept; always saying 'skip' has 1 - kept/tokens. */
+   accuracy = agree / tokens (always saying 'skip' has 1 - kept / tokens), precision = hits / predicted,
+   recall = hits / kept. */
 typedef struct mod_block_stats {
    int routed; /* 0: a dense block */
    int64_t tokens, kept;
    int decided; /* 1: the three counts below hold */
-   int64_t predicted, hits, agree; /* deciding logit above the threshold; of these kept; decisions equal to the top-k's */
+   int64_t predicted, hits, agree; /* deciding logit above theta; of these kept; decisions equal to the top-k's */
 } mod_block_stats;
 
 /* What a forward pass gave. Pointers live on the tape. */
@@ -687,9 +689,9 @@ typedef struct mod_flops {
 MODDEF mod_result mod_config_flops(const mod_config *cfg, int n_seqs, const int *lengths, const int *kept,
                                    mod_flops *out, mod_error *err);
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>api-train  Training: AdamW, clip groups, warm-up and cosine, gradient accumulation
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 struct mod_train_desc {
    int n_seqs;          /* 0 = 8: sequences of a (micro-)batch */
@@ -739,9 +741,9 @@ MODDEF mod_real *mod_trainer_grads(mod_trainer *trainer, size_t *count);
 /* Most bytes of the trainer's memory in use so far: plan.trainer after a full batch. 0 for NULL. */
 MODDEF size_t mod_trainer_peak(const mod_trainer *trainer);
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>api-sample  Sampling
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 typedef struct mod_sample_desc {
    int top_k;          /* 0 = off: only the k most likely tokens */
@@ -761,16 +763,16 @@ MODDEF int mod_sample(const mod_real *logits, int n, const mod_sample_desc *desc
 
 #endif /* MOD_H_MIXTURE_OF_DEPTHS */
 
-/* ####################################################################################################################
+/* #################################################################################################################
    IMPLEMENTATION
-   #################################################################################################################### */
+   ################################################################################################################# */
 
 #if defined(MOD_IMPLEMENTATION) && !defined(MOD_H_IMPLEMENTED)
 #define MOD_H_IMPLEMENTED
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>config  Compiler: what is refused, what is switched off, what differs
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 #if (defined(__FAST_MATH__) || defined(_M_FP_FAST) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0)) && \
    !defined(MOD_ALLOW_FAST_MATH)
@@ -829,9 +831,9 @@ enum {
    MOD__STUB_BYTES = 16 << 10 /* tensor descriptions of one block, for a measuring run on the stack */
 };
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>size  Checked arithmetic, errors
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 /* *out = a * b, *out = a + b: 1 if it fits, else 0. */
 MOD__FN int mod__mul(size_t *out, size_t a, size_t b)
@@ -897,9 +899,9 @@ MODDEF const char *mod_result_name(mod_result result)
    }
 }
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>arena  A stack of bytes
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 MOD__FN int mod__aligned(const void *p) { return ((uintptr_t)p & 7) == 0; }
 
@@ -969,9 +971,9 @@ MOD__FN void *mod__allocate(mod_allocator *chosen, const mod_allocator *allocato
    return memory;
 }
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>rng  Random numbers: a hash of (seed, stream, index)
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 /* A bijection of 64 bits in which every input bit moves about half of the output bits (SplitMix64's finaliser,
    Steele, Lea and Flood 2014). */
@@ -1014,12 +1016,12 @@ MODDEF double mod_random_normal(uint64_t seed, uint64_t stream, uint64_t index) 
    return sqrt(-2.0 * mod__log64(u)) * cosine;
 }
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>math  exp, log, tanh, ... that give the same bits everywhere
 
    Arguments are reduced to a small interval, where a polynomial is exact enough. All constants are of our own making:
    Taylor series in double, minimax polynomials in float.
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 /* 2^n as a double, n in [-1022, 1023]. */
 MOD__FN double mod__exp2i64(int n)
@@ -1203,11 +1205,11 @@ MOD__FN mod_real mod__silu_slope(mod_real x)
    return s + c * (s * (1 - s));
 }
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>kernels  Sums in a fixed order, the matrix product, and the split among threads
 
    The order of every sum is part of the contract (see SAME BITS): a faster kernel must give these very bits.
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 /* Sums along a row: sixteen partial sums, s[i] of the elements i, i + 16, ...; then s[i] += s[i + 8], 4, 2, 1. */
 MOD__FN mod_real mod__fold16(mod_real *s)
@@ -1257,8 +1259,8 @@ MOD__FN void mod__axpy(mod_real *MOD__RESTRICT y, mod_real a, const mod_real *MO
    for (i = 0; i < n; ++i) y[i] += a * x[i];
 }
 
-/* y[i] += sum over q of a[q a_step] x[q x_step + i], one chain for each i. Four steps of it at a time, so that y is loaded
-   and stored less often. */
+/* y[i] += sum over q of a[q a_step] x[q x_step + i], one chain for each i. Four steps at a time: y is loaded and stored
+   less often. */
 MOD__FN void mod__chain(mod_real *MOD__RESTRICT y, size_t n, const mod_real *a, size_t a_step,
                         const mod_real *MOD__RESTRICT x, size_t x_step, int depth)
 {
@@ -1314,9 +1316,9 @@ MOD__FN void mod__parallel(int n_threads, const mod_jobs *jobs, mod__kernel kern
    }
 }
 
-/* C[i][j] = sum over q ascending of A[i][q] B[q][j], from 0 or from the value already in C. C is row-major [m, n]; A and
-   B are addressed by strides, so that one loop serves A B, A B^T and A^T B and their gradients. Where the rows of B are
-   not contiguous, a tile of it is copied first. */
+/* C[i][j] = sum over q ascending of A[i][q] B[q][j], from 0 or from the value already in C. C is row-major [m, n]; A
+   and B are addressed by strides, so that one loop serves A B, A B^T and A^T B and their gradients. Where the rows of B
+   are not contiguous, a tile of it is copied first. */
 typedef struct mod__gemm {
    mod_real *c;
    const mod_real *a, *b;
@@ -1357,9 +1359,9 @@ MOD__FN void mod__gemm_part(void *arg, int lo, int hi, void *scratch)
       mod__gemm_tile(g, g->by_rows ? lo : 0, g->by_rows ? hi : g->m, j, mod__min(last - j, MOD__TILE));
 }
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>route  Routing on plain arrays: capacity to k, exact top-k, threshold
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 MODDEF int mod_route_capacity(int n_tokens, double capacity)
 {
@@ -1447,9 +1449,9 @@ MODDEF mod_result mod_route_threshold(const mod_real *score, int n, double theta
    return mod__ok(err);
 }
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>tape  Tape: what every op stands on
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 struct mod_tape {
    mod_arena arena;   /* everything, this struct included; while measuring: no memory, only the count */
@@ -1492,7 +1494,8 @@ MODDEF mod_tape *mod_tape_init(const mod_tape_desc *desc, void *memory, size_t s
    return t;
 }
 
-MODDEF mod_tape *mod_tape_create(const mod_tape_desc *desc, size_t size, const mod_allocator *allocator, mod_error *err)
+MODDEF mod_tape *mod_tape_create(const mod_tape_desc *desc, size_t size, const mod_allocator *allocator,
+                                 mod_error *err)
 {
    mod_allocator chosen;
    mod_tape *t;
@@ -1759,12 +1762,12 @@ MODDEF mod_result mod_tape_backward(mod_tape *tape, mod_tensor *loss, mod_error 
    return mod_tape_status(t, err);
 }
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>ops  Ops: for each its equation, shapes, forward, backward
 
    A forward kernel fills rows lo .. hi-1 of y->data. A backward pass adds to the gradients of its inputs; dx below is
    d(loss)/d(x). Kernels get a range so that threads can share the work.
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 MODDEF mod_tensor *mod_leaf(mod_tape *tape, mod_real *data, mod_real *grad, int n_dim, const int *dim)
 {
@@ -1827,7 +1830,7 @@ MOD__FN mod_tensor *mod__matmul(mod_tape *t, mod_tensor *a, mod_tensor *b, int f
    int m, n, k, dim[2];
    if (!mod__ready(t, a, b, a)) return NULL;
    if (b->n_dim != 2 || (form != MOD__NN && a->n_dim != 2))
-      return mod__shape_error(t, "matmul: matrices of two dimensions are needed (the left of a plain product excepted)");
+      return mod__shape_error(t, "matmul: matrices of two dimensions are needed, but for the left of a plain product");
    if (form == MOD__NN ? b->n_max || a->n_dim < 2 : form == MOD__NT ? b->n_max : !a->n_max != !b->n_max)
       return mod__shape_error(t, "matmul: rows that depend on the data can only be the left side's, or be summed over");
    m = form == MOD__TN ? mod__cols(a) : mod__n_rows(a);
@@ -1851,12 +1854,12 @@ MOD__FN mod_tensor *mod__matmul(mod_tape *t, mod_tensor *a, mod_tensor *b, int f
    return y;
 }
 
-MODDEF mod_tensor *mod_matmul(mod_tape *tape, mod_tensor *a, mod_tensor *b) { return mod__matmul(tape, a, b, MOD__NN); }
-MODDEF mod_tensor *mod_matmul_nt(mod_tape *tape, mod_tensor *a, mod_tensor *b) { return mod__matmul(tape, a, b, MOD__NT); }
-MODDEF mod_tensor *mod_matmul_tn(mod_tape *tape, mod_tensor *a, mod_tensor *b) { return mod__matmul(tape, a, b, MOD__TN); }
+MODDEF mod_tensor *mod_matmul(mod_tape *t, mod_tensor *a, mod_tensor *b) { return mod__matmul(t, a, b, MOD__NN); }
+MODDEF mod_tensor *mod_matmul_nt(mod_tape *t, mod_tensor *a, mod_tensor *b) { return mod__matmul(t, a, b, MOD__NT); }
+MODDEF mod_tensor *mod_matmul_tn(mod_tape *t, mod_tensor *a, mod_tensor *b) { return mod__matmul(t, a, b, MOD__TN); }
 
 /* --- add, sub, mul: y = a + b, a - b, a b, with b broadcast over rows (b is a row) or over columns (b is a column) ---
-   da += dy, dy, dy b;  db += dy, -dy, dy a, summed over what it was broadcast over: rows ascending, or along the row. */
+   da += dy, dy, dy b;  db += dy, -dy, dy a, summed over what it was spread over: rows ascending, or along the row. */
 
 enum { MOD__ADD, MOD__SUB, MOD__MUL };
 enum { MOD__SAME, MOD__ROW, MOD__COLUMN };
@@ -2063,7 +2066,8 @@ MODDEF mod_tensor *mod_scale(mod_tape *tape, mod_tensor *x, double s)
 /* The gates: how a router's score scales a block's delta. */
 MOD__FN mod_real mod__gate(mod_real x, int k, mod_real a)
 {
-   return k == MOD_GATE_RAW ? x : k == MOD_GATE_SIGMOID ? mod__sigmoid(x) : k == MOD_GATE_TANH ? 1 + a * mod__tanh(x) : 1;
+   if (k == MOD_GATE_TANH) return 1 + a * mod__tanh(x);
+   return k == MOD_GATE_RAW ? x : k == MOD_GATE_SIGMOID ? mod__sigmoid(x) : 1;
 }
 MOD__FN mod_real mod__gate_slope(mod_real x, int k, mod_real a)
 {
@@ -2294,8 +2298,8 @@ MODDEF mod_tensor *mod_embedding(mod_tape *tape, mod_tensor *table, const int *i
    return mod__embedding(tape, table, ids, n, 0);
 }
 
-/* --- RoPE: (y_2i, y_2i+1) = (c x_2i - s x_2i+1, s x_2i + c x_2i+1), c, s = cos, sin(position base^(-2i / head_dim)) ---
-   A rotation: the gradient is rotated back. */
+/* --- RoPE: (y_2i, y_2i+1) = (c x_2i - s x_2i+1, s x_2i + c x_2i+1), a rotation by position base^(-2i / head_dim) ---
+   c and s are its cosine and sine. The gradient is rotated back. */
 
 MODDEF mod_tensor *mod_rope_table(mod_tape *tape, int n_positions, int head_dim, double base)
 {
@@ -2303,7 +2307,7 @@ MODDEF mod_tensor *mod_rope_table(mod_tape *tape, int n_positions, int head_dim,
    int p, i, dim[2];
    if (!tape || tape->error.code != MOD_RESULT_OK) return NULL;
    if (n_positions < 0 || head_dim < 2 || head_dim % 2 || !(base > 0) || !mod__finite(base))
-      return mod__refuse(tape, MOD_RESULT_ARG, "rope: positions >= 0, an even head_dim >= 2 and a base > 0 are needed", -1);
+      return mod__refuse(tape, MOD_RESULT_ARG, "rope: positions >= 0, an even head_dim >= 2 and a base > 0", -1);
    dim[0] = n_positions;
    dim[1] = head_dim;
    if ((y = mod__output(tape, 2, dim, 0, NULL, NULL, NULL, NULL)) == NULL || tape->desc.measure) return y;
@@ -2388,7 +2392,7 @@ MODDEF mod_tensor *mod_rope(mod_tape *tape, mod_tensor *x, const mod_rows *rows,
    strip, T x T is never stored, and a key that is not visible is never touched (a NaN in the future stays there).
    With D_i = do_i . o_i, recomputing p from the saved largest score and 1 / sum:
    ds_ij = p_ij (do_i . v_j - D_i) / sqrt(head_dim);  dq_i += ds_ij k_j;  dk_j += ds_ij q_i;  dv_j += p_ij do_i.
-   One task is a sequence and a key/value head, with all the query heads that share it: threads never share an output. */
+   One task is a sequence and a key/value head, with all query heads that share it: threads never share an output. */
 
 typedef struct mod__attention {
    const mod_rows *q_rows, *kv_rows;
@@ -2528,7 +2532,7 @@ MODDEF mod_tensor *mod_attention(mod_tape *tape, mod_tensor *q, mod_tensor *k, m
    if (!mod__ready(t, q, k, v)) return NULL;
    if (!q_rows || !kv_rows) return mod__refuse(t, MOD_RESULT_ARG, "attention: q_rows or kv_rows is NULL", -1);
    if (n_heads < 1 || n_kv_heads < 1 || n_heads % n_kv_heads || (mask != MOD_MASK_CAUSAL && mask != MOD_MASK_FULL))
-      return mod__refuse(t, MOD_RESULT_ARG, "attention: n_kv_heads must divide n_heads, and the mask be causal or full", -1);
+      return mod__refuse(t, MOD_RESULT_ARG, "attention: n_kv_heads must divide n_heads, mask be a mod_mask", -1);
    if (q->n_dim != 2 || k->n_dim != 2 || v->n_dim != 2 || !mod__fits(q, q_rows) || !mod__fits(k, kv_rows) ||
        !mod__fits(v, kv_rows) || q->dim[1] % n_heads || k->dim[1] != q->dim[1] / n_heads * n_kv_heads ||
        v->dim[1] != k->dim[1] || q->dim[1] == 0 || q_rows->n_seqs != kv_rows->n_seqs)
@@ -2551,7 +2555,8 @@ MODDEF mod_tensor *mod_attention(mod_tape *tape, mod_tensor *q, mod_tensor *k, m
       double pairs = 0;
       int i, j = kv_rows->start[s];
       for (i = q_rows->start[s]; i < q_rows->start[s + 1]; ++i) {
-         while (j < kv_rows->start[s + 1] && (mask == MOD_MASK_FULL || kv_rows->position[j] <= q_rows->position[i])) ++j;
+         while (j < kv_rows->start[s + 1] && (mask == MOD_MASK_FULL || kv_rows->position[j] <= q_rows->position[i]))
+            ++j;
          pairs += j - kv_rows->start[s];
       }
       t->flops += 4.0 * q->dim[1] * pairs;
@@ -2586,7 +2591,7 @@ MODDEF mod_rows *mod_rows_make(mod_tape *tape, int n_seqs, int length, const int
    int s, i, n = 0;
    if (!tape || tape->error.code != MOD_RESULT_OK) return NULL;
    if (n_seqs < 1 || length < 1 || n_seqs > MOD__MAX_ROWS / length) {
-      mod_tape_fail(tape, MOD_RESULT_ARG, "rows: n_seqs and length must be at least 1, and their product at most 2^24", -1);
+      mod_tape_fail(tape, MOD_RESULT_ARG, "rows: n_seqs and length must be at least 1, their product at most 2^24", -1);
       return NULL;
    }
    for (s = 0; lengths && s < n_seqs; ++s)
@@ -2605,7 +2610,8 @@ MODDEF mod_rows *mod_rows_make(mod_tape *tape, int n_seqs, int length, const int
 }
 
 /* The rows of each sequence that `pick` chooses: by top-k if capacity > 0, else by threshold. */
-MOD__FN mod_rows *mod__rows_select(mod_tape *t, const mod_rows *rows, const mod_tensor *score, double capacity, double theta)
+MOD__FN mod_rows *mod__rows_select(mod_tape *t, const mod_rows *rows, const mod_tensor *score, double capacity,
+                                   double theta)
 {
    mod_rows *r;
    mod_error e;
@@ -2821,8 +2827,10 @@ MODDEF mod_tensor *mod_sum(mod_tape *tape, mod_tensor *x) { return mod__sum_all(
 MODDEF mod_tensor *mod_mean(mod_tape *tape, mod_tensor *x) { return mod__sum_all(tape, x, 1); }
 
 /* --- losses: y = sum over rows of l_i / count, in double, rows ascending; a row without a target has l_i = 0 ---
-   cross-entropy: l_i = log(sum_j exp(x_ij - m_i)) - (x_i,target - m_i), m the largest; dx_ij += dy (p_ij - [j = target]) / count
-   binary, from logits: l_i = max(x_i, 0) - x_i t_i + log(1 + exp(-|x_i|)); dx_i += dy (sigmoid(x_i) - t_i) / count
+   cross-entropy: l_i = log(sum_j exp(x_ij - m_i)) - (x_i,target - m_i), m_i the largest of the row;
+                        dx_ij += dy (p_ij - [j = target]) / count
+   binary, from logits: l_i = max(x_i, 0) - x_i t_i + log(1 + exp(-|x_i|));
+                        dx_i += dy (sigmoid(x_i) - t_i) / count
    Saved: l_i; for the cross-entropy also m_i and 1 / sum. */
 
 MOD__FN void mod__cross_entropy_forward(void *arg, int lo, int hi, void *scratch)
@@ -3007,7 +3015,7 @@ MOD__FN void mod__walk(const mod__box *b, mod_tensor *x, mod_tensor *y, int back
             }
 }
 
-/* The box of input `which` of y: option[0] is the dimension; option[1] the slice's start or the transpose's other one. */
+/* The box of input `which` of y. option[0]: the dimension; option[1]: the slice's start, or the other dimension. */
 enum { MOD__TRANSPOSE, MOD__SLICE, MOD__CONCAT };
 MOD__FN mod__box mod__box_of(const mod_tensor *y, int which)
 {
@@ -3039,7 +3047,8 @@ MOD__FN void mod__copy_backward(mod_tape *t, mod_tensor *y)
       }
 }
 
-MOD__FN mod_tensor *mod__copy(mod_tape *t, mod_tensor *a, mod_tensor *b, const int *dim, int n_max, int kind, int d, int e)
+MOD__FN mod_tensor *mod__copy(mod_tape *t, mod_tensor *a, mod_tensor *b, const int *dim, int n_max, int kind, int d,
+                              int e)
 {
    mod_tensor *y = mod__output(t, a->n_dim, dim, n_max, a, b, NULL, mod__copy_backward);
    int which;
@@ -3121,12 +3130,15 @@ MODDEF mod_tensor *mod_custom(mod_tape *tape, const mod_custom_desc *desc)
    return y;
 }
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>model  Model: settings, named parameters, memory
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 MOD__FN int mod__or(int value, int otherwise) { return value ? value : otherwise; }
-MOD__FN double mod__or_real(double value, double otherwise) { return value < 0 || value > 0 || mod__nan(value) ? value : otherwise; }
+MOD__FN double mod__or_real(double value, double otherwise)
+{
+   return value < 0 || value > 0 || mod__nan(value) ? value : otherwise;
+}
 
 MODDEF mod_config mod_config_resolve(const mod_config *cfg)
 {
@@ -3238,7 +3250,10 @@ MODDEF mod_result mod_config_check(const mod_config *cfg, mod_error *err)
    return mod__settle(cfg, &c, err);
 }
 
-MOD__FN int mod__has_router(const mod_config *c, int block) { return mod__block_of(c, block).select == MOD_SELECT_LEARNED; }
+MOD__FN int mod__has_router(const mod_config *c, int block)
+{
+   return mod__block_of(c, block).select == MOD_SELECT_LEARNED;
+}
 
 /* A block that takes every token has nothing to predict. */
 MOD__FN int mod__has_predictor(const mod_config *c, int block)
@@ -3421,7 +3436,8 @@ MOD__FN mod_result mod__model_layout(const mod_config *c, mod_arena *a, mod_mode
    int n_tensors, i;
    if (!mod__enumerate(c, NULL, NULL, &n_params, &n_tensors))
       return mod__error(err, MOD_RESULT_MEMORY, "the model is too large for this machine's addresses", -1, -1);
-   if (mod_arena_push(a, 1, sizeof *m, &model, err) || mod_arena_push(a, layers, sizeof(mod_block_config), &blocks, err) ||
+   if (mod_arena_push(a, 1, sizeof *m, &model, err) ||
+       mod_arena_push(a, layers, sizeof(mod_block_config), &blocks, err) ||
        mod_arena_push(a, layers, sizeof(double), &theta, err) ||
        mod_arena_push(a, (size_t)n_tensors, sizeof(mod_param), &param, err) ||
        mod_arena_push(a, (layers + 1) * MOD__SLOTS, sizeof(int), &index, err) ||
@@ -3535,9 +3551,9 @@ MODDEF int mod_model_find(const mod_model *model, const char *name)
    return -1;
 }
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>blocks  Blocks, and the forward pass over them
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 /* A forward pass under way. */
 typedef struct mod__pass {
@@ -3630,8 +3646,9 @@ MOD__FN mod_tensor *mod__noise(mod__pass *p, int l)
 {
    const mod_rows *rows = p->rows;
    mod_tensor *u;
-   uint64_t stream = mod_random_substream(mod_random_substream(mod_random_stream("select"), p->batch->step), (uint64_t)l);
+   uint64_t stream = mod_random_substream(mod_random_stream("select"), p->batch->step);
    int s, i, dim[2] = {0, 1};
+   stream = mod_random_substream(stream, (uint64_t)l);
    dim[0] = rows->n;
    u = mod__output(p->t, 2, dim, rows->ragged ? rows->n_max : 0, NULL, NULL, NULL, NULL);
    if (!u || p->t->desc.measure) return u;
@@ -3664,8 +3681,9 @@ MOD__FN void mod__compare(mod__pass *p, int l, const mod_tensor *logit, const un
    int i;
    s->decided = 1;
    for (i = 0; i < p->rows->n; ++i) {
-      int yes = (double)logit->data[i] > p->model->theta[l];
-      if (mod__nan((double)logit->data[i])) mod_tape_fail(p->t, MOD_RESULT_NUMERIC, "a deciding logit is NaN", p->rows->position[i]);
+      double x = (double)logit->data[i];
+      int yes = x > p->model->theta[l];
+      if (mod__nan(x)) mod_tape_fail(p->t, MOD_RESULT_NUMERIC, "a deciding logit is NaN", p->rows->position[i]);
       s->predicted += yes;
       s->hits += yes && taken[i];
       s->agree += yes == taken[i];
@@ -3744,8 +3762,8 @@ MOD__FN mod_tensor *mod__block(mod__pass *p, int l, mod_tensor *x)
    return y;
 }
 
-/* After a block, made since `mark`. Forward only: its output moves into x and its memory is free again. While measuring:
-   likewise the descriptions, so that a small buffer measures any depth. */
+/* After a block, made since `mark`. Forward only: its output moves into x and its memory is free again. While
+   measuring: likewise the descriptions, so that a small buffer measures any depth. */
 MOD__FN mod_tensor *mod__finish_block(mod__pass *p, mod_mark mark, mod_tensor *x, mod_tensor *y)
 {
    mod_tape *t = p->t;
@@ -3948,9 +3966,9 @@ MODDEF mod_result mod_forward_logits(const mod_forward *forward, const mod_batch
    return mod__ok(err);
 }
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>account  FLOPs by formula
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 MODDEF mod_result mod_config_flops(const mod_config *cfg, int n_seqs, const int *lengths, const int *kept,
                                    mod_flops *out, mod_error *err)
@@ -3984,9 +4002,9 @@ MODDEF mod_result mod_config_flops(const mod_config *cfg, int n_seqs, const int 
    return mod__ok(err);
 }
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>train  AdamW, clip groups, schedule, gradient accumulation
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 MODDEF mod_train_desc mod_train_resolve(const mod_train_desc *how, const mod_config *cfg)
 {
@@ -4111,7 +4129,8 @@ MODDEF mod_result mod_model_plan(const mod_config *cfg, const mod_train_desc *ho
    return mod__ok(err);
 }
 
-MODDEF mod_trainer *mod_trainer_init(mod_model *model, const mod_train_desc *how, void *memory, size_t size, mod_error *err)
+MODDEF mod_trainer *mod_trainer_init(mod_model *model, const mod_train_desc *how, void *memory, size_t size,
+                                     mod_error *err)
 {
    mod_train_desc d;
    mod_tape_desc tape;
@@ -4208,7 +4227,7 @@ MODDEF mod_result mod_train_accumulate(mod_trainer *trainer, const mod_batch *ba
    loss = tr->forward.cross_entropy + tr->forward.router_bce + tr->forward.predictor_bce;
    if (!mod__finite(loss)) {
       mod__discard(tr);
-      return mod__error(err, MOD_RESULT_NUMERIC, "the loss is not finite: the step was dropped, no weight has changed", -1, -1);
+      return mod__error(err, MOD_RESULT_NUMERIC, "the loss is not finite: the step was dropped", -1, -1);
    }
    result = mod_tape_backward(tr->tape, tr->forward.loss, err);
    if (result != MOD_RESULT_OK) return result;
@@ -4277,7 +4296,7 @@ MODDEF mod_result mod_train_update(mod_trainer *trainer, mod_step_info *info, mo
       norm[model->param[i].predictor] += mod__square_sum(tr->grads + model->param[i].offset, model->param[i].count);
    if (!mod__finite(norm[0]) || !mod__finite(norm[1])) {
       mod__discard(tr);
-      return mod__error(err, MOD_RESULT_NUMERIC, "the gradient is not finite: the step was dropped, no weight has changed", -1, -1);
+      return mod__error(err, MOD_RESULT_NUMERIC, "the gradient is not finite: the step was dropped", -1, -1);
    }
    norm[0] = sqrt(norm[0]);
    norm[1] = sqrt(norm[1]);
@@ -4301,8 +4320,8 @@ MODDEF mod_result mod_train_update(mod_trainer *trainer, mod_step_info *info, mo
       a.n = p->count;
       a.clip = d->clip_norm > 0 && n > d->clip_norm ? (mod_real)(d->clip_norm / n) : 1;
       a.decay = p->decay ? (mod_real)(lr * d->weight_decay) : 0;
-      mod__parallel(d->n_threads, &d->jobs, mod__adam_chunk, &a, (int)((p->count + MOD__ADAM_CHUNK - 1) / MOD__ADAM_CHUNK),
-                    16.0 * (int)MOD__ADAM_CHUNK, NULL, 0);
+      mod__parallel(d->n_threads, &d->jobs, mod__adam_chunk, &a,
+                    (int)((p->count + MOD__ADAM_CHUNK - 1) / MOD__ADAM_CHUNK), 16.0 * (int)MOD__ADAM_CHUNK, NULL, 0);
    }
    ++tr->step;
    if (info) {
@@ -4323,14 +4342,14 @@ MODDEF mod_result mod_train_step(mod_trainer *trainer, const mod_batch *batch, m
    mod_result result;
    if (!trainer) return mod__bad(err, "trainer is NULL");
    if (trainer->rows)
-      return mod__error(err, MOD_RESULT_STATE, "micro-batches have been accumulated: finish with mod_train_update", -1, -1);
+      return mod__error(err, MOD_RESULT_STATE, "micro-batches are accumulated: finish with mod_train_update", -1, -1);
    result = mod_train_accumulate(trainer, batch, err);
    return result == MOD_RESULT_OK ? mod_train_update(trainer, info, err) : result;
 }
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>sample  Drawing a token
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 /* A set of tokens: all above a key, and the first `ties` of those at it. In order of id. */
 typedef struct mod__shortlist {
@@ -4344,7 +4363,8 @@ MOD__FN int mod__listed(const mod__shortlist *s, mod__key key, int *ties_seen)
 }
 
 /* Probability (unnormalised: the largest logit's is 1) of the tokens of the set whose key is at least `from`. */
-MOD__FN double mod__mass(const mod_real *logits, int n, const mod__shortlist *s, mod__key from, mod_real m, mod_real scale)
+MOD__FN double mod__mass(const mod_real *logits, int n, const mod__shortlist *s, mod__key from, mod_real m,
+                         mod_real scale)
 {
    double mass = 0;
    int i, ties = 0;
@@ -4400,9 +4420,9 @@ MODDEF int mod_sample(const mod_real *logits, int n, const mod_sample_desc *desc
    return best;
 }
 
-/* ====================================================================================================================
+/* =================================================================================================================
    >>host  What this build is
-   ==================================================================================================================== */
+   ================================================================================================================= */
 
 #ifdef MOD_USE_DOUBLE
 #define MOD__INFO_REAL "double"
@@ -4461,27 +4481,30 @@ MODDEF const char *mod_build_info(void)
    >>licence  This software is available under two licences: choose the one you prefer.
 
    ALTERNATIVE A - public domain (www.unlicense.org)
-   This is free and unencumbered software released into the public domain. Anyone is free to copy, modify, publish, use,
-   compile, sell, or distribute this software, either in source code form or as a compiled binary, for any purpose,
-   commercial or non-commercial, and by any means. In jurisdictions that recognize copyright laws, the author or authors
-   of this software dedicate any and all copyright interest in the software to the public domain. We make this dedication
-   for the benefit of the public at large and to the detriment of our heirs and successors. We intend this dedication to
-   be an overt act of relinquishment in perpetuity of all present and future rights to this software under copyright law.
-   THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE
-   WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS BE
-   LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
-   OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+   This is free and unencumbered software released into the public domain. Anyone is free to copy, modify, publish,
+   use, compile, sell, or distribute this software, either in source code form or as a compiled binary, for any
+   purpose, commercial or non-commercial, and by any means. In jurisdictions that recognize copyright laws, the
+   author or authors of this software dedicate any and all copyright interest in the software to the public domain.
+   We make this dedication for the benefit of the public at large and to the detriment of our heirs and successors.
+   We intend this dedication to be an overt act of relinquishment in perpetuity of all present and future rights to
+   this software under copyright law.
+   THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO
+   THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
+   AUTHORS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE,
+   ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
 
    ALTERNATIVE B - MIT licence
    Copyright (c) 2026 the mod.h authors
    Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated
-   documentation files (the "Software"), to deal in the Software without restriction, including without limitation the
-   rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and to permit
-   persons to whom the Software is furnished to do so, subject to the following conditions: The above copyright notice and
-   this permission notice shall be included in all copies or substantial portions of the Software.
-   THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE
-   WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR
-   COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR
-   OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+   documentation files (the "Software"), to deal in the Software without restriction, including without limitation
+   the rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and
+   to permit persons to whom the Software is furnished to do so, subject to the following conditions: The above
+   copyright notice and this permission notice shall be included in all copies or substantial portions of the
+   Software.
+   THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO
+   THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
+   AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF
+   CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS
+   IN THE SOFTWARE.
 
    end of mod.h */
