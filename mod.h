@@ -1273,9 +1273,14 @@ MOD__FN void mod__chain(mod_real *MOD__RESTRICT y, size_t n, const mod_real *a, 
    for (; depth > 0; --depth, a += a_step, x += x_step) mod__axpy(y, *a, x, n);
 }
 
-/* Calls kernel(arg, lo, hi, scratch) for parts of [0, n). Parts write to different places, so that any number of them
-   gives the same bits. work: operations per item; little work is not split. scratch: `stride` bytes for each part. */
-typedef void (*mod__kernel)(void *arg, int lo, int hi, void *scratch);
+/* The share of the work that a kernel is called for: items lo .. hi-1, with scratch memory of its own. Shares write to
+   different places, so that any number of them gives the same bits. */
+typedef struct mod__range {
+   int lo, hi;
+   void *scratch;
+} mod__range;
+typedef void (*mod__kernel)(void *arg, mod__range r);
+
 typedef struct mod__split {
    mod__kernel kernel;
    void *arg;
@@ -1287,10 +1292,15 @@ typedef struct mod__split {
 MOD__FN void mod__part(void *arg, int i)
 {
    const mod__split *s = (const mod__split *)arg;
-   int lo = (int)((int64_t)s->n * i / s->parts), hi = (int)((int64_t)s->n * (i + 1) / s->parts);
-   if (lo < hi) s->kernel(s->arg, lo, hi, s->scratch ? s->scratch + (size_t)i * s->stride : NULL);
+   mod__range r;
+   r.lo = (int)((int64_t)s->n * i / s->parts);
+   r.hi = (int)((int64_t)s->n * (i + 1) / s->parts);
+   r.scratch = s->scratch ? s->scratch + (size_t)i * s->stride : NULL;
+   if (r.lo < r.hi) s->kernel(s->arg, r);
 }
 
+/* Shares n items among at most n_threads. work: operations per item; little work is not shared. scratch: `stride` bytes
+   for each share. */
 MOD__FN void mod__parallel(int n_threads, const mod_jobs *jobs, mod__kernel kernel, void *arg, int n, double work,
                            unsigned char *scratch, size_t stride)
 {
@@ -1350,13 +1360,12 @@ MOD__FN void mod__gemm_tile(const mod__gemm *g, int i0, int i1, int j0, int widt
    }
 }
 
-MOD__FN void mod__gemm_part(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__gemm_part(void *arg, mod__range r)
 {
    const mod__gemm *g = (const mod__gemm *)arg;
-   int j, first = g->by_rows ? 0 : lo * MOD__TILE, last = g->by_rows ? g->n : mod__min(g->n, hi * MOD__TILE);
-   (void)scratch;
+   int j, first = g->by_rows ? 0 : r.lo * MOD__TILE, last = g->by_rows ? g->n : mod__min(g->n, r.hi * MOD__TILE);
    for (j = first; j < last; j += MOD__TILE)
-      mod__gemm_tile(g, g->by_rows ? lo : 0, g->by_rows ? hi : g->m, j, mod__min(last - j, MOD__TILE));
+      mod__gemm_tile(g, g->by_rows ? r.lo : 0, g->by_rows ? r.hi : g->m, j, mod__min(last - j, MOD__TILE));
 }
 
 /* =================================================================================================================
@@ -1608,10 +1617,26 @@ MOD__FN unsigned char *mod__scratch(mod_tape *t, size_t per_thread)
    return (unsigned char *)out;
 }
 
-MOD__FN void mod__run(mod_tape *t, mod__kernel kernel, mod_tensor *y, int n, double work, size_t scratch)
+/* Kernels of ops get the op's output, which knows the rest. */
+typedef void (*mod__op_kernel)(mod_tensor *y, mod__range r);
+typedef struct mod__op_call {
+   mod__op_kernel kernel;
+   mod_tensor *y;
+} mod__op_call;
+
+MOD__FN void mod__call_op(void *arg, mod__range r)
 {
-   unsigned char *memory = scratch ? t->arena.base + t->arena.used : NULL;
-   mod__parallel(t->desc.n_threads, &t->desc.jobs, kernel, y, n, work, memory, scratch);
+   const mod__op_call *call = (const mod__op_call *)arg;
+   call->kernel(call->y, r);
+}
+
+MOD__FN void mod__run(mod_tape *t, mod__op_kernel kernel, mod_tensor *y, int n, double work, size_t scratch)
+{
+   mod__op_call call;
+   call.kernel = kernel;
+   call.y = y;
+   mod__parallel(t->desc.n_threads, &t->desc.jobs, mod__call_op, &call, n, work,
+                 scratch ? t->arena.base + t->arena.used : NULL, scratch);
 }
 
 /* --- shapes: a tensor is read as a matrix of rows and columns --- */
@@ -1871,14 +1896,12 @@ MOD__FN void mod__strides(const mod_tensor *y, size_t *row, size_t *col)
    *col = y->option[1] != MOD__COLUMN;
 }
 
-MOD__FN void mod__binary_forward(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__binary_forward(mod_tensor *y, mod__range r)
 {
-   mod_tensor *y = (mod_tensor *)arg;
    size_t n = (size_t)mod__cols(y), row, col, j;
    int i;
-   (void)scratch;
    mod__strides(y, &row, &col);
-   for (i = lo; i < hi; ++i) {
+   for (i = r.lo; i < r.hi; ++i) {
       const mod_real *a = y->in[0]->data + (size_t)i * n, *b = y->in[1]->data + (size_t)i * row;
       mod_real *out = y->data + (size_t)i * n;
       switch (y->option[0]) {
@@ -1894,14 +1917,12 @@ MOD__FN void mod__binary_forward(void *arg, int lo, int hi, void *scratch)
    }
 }
 
-MOD__FN void mod__binary_da(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__binary_da(mod_tensor *y, mod__range r)
 {
-   mod_tensor *y = (mod_tensor *)arg;
    size_t n = (size_t)mod__cols(y), row, col, j;
    int i;
-   (void)scratch;
    mod__strides(y, &row, &col);
-   for (i = lo; i < hi; ++i) {
+   for (i = r.lo; i < r.hi; ++i) {
       const mod_real *dy = y->grad + (size_t)i * n, *b = y->in[1]->data + (size_t)i * row;
       mod_real *da = y->in[0]->grad + (size_t)i * n;
       if (y->option[0] == MOD__MUL)
@@ -1912,13 +1933,11 @@ MOD__FN void mod__binary_da(void *arg, int lo, int hi, void *scratch)
 }
 
 /* Same shape or column: rows lo .. hi-1 of b. */
-MOD__FN void mod__binary_db(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__binary_db(mod_tensor *y, mod__range r)
 {
-   mod_tensor *y = (mod_tensor *)arg;
    size_t n = (size_t)mod__cols(y), j;
    int i, op = y->option[0];
-   (void)scratch;
-   for (i = lo; i < hi; ++i) {
+   for (i = r.lo; i < r.hi; ++i) {
       const mod_real *dy = y->grad + (size_t)i * n, *a = y->in[0]->data + (size_t)i * n;
       mod_real *db = y->in[1]->grad;
       if (y->option[1] == MOD__COLUMN) {
@@ -1935,16 +1954,14 @@ MOD__FN void mod__binary_db(void *arg, int lo, int hi, void *scratch)
 }
 
 /* Row: columns lo .. hi-1 of b. */
-MOD__FN void mod__binary_db_row(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__binary_db_row(mod_tensor *y, mod__range r)
 {
-   mod_tensor *y = (mod_tensor *)arg;
    size_t n = (size_t)mod__cols(y);
    int i, j, rows = mod__n_rows(y);
    mod_real *db = y->in[1]->grad;
-   (void)scratch;
    for (i = 0; i < rows; ++i) {
       const mod_real *dy = y->grad + (size_t)i * n, *a = y->in[0]->data + (size_t)i * n;
-      for (j = lo; j < hi; ++j)
+      for (j = r.lo; j < r.hi; ++j)
          db[j] += y->option[0] == MOD__MUL ? dy[j] * a[j] : y->option[0] == MOD__SUB ? -dy[j] : dy[j];
    }
 }
@@ -1997,26 +2014,24 @@ MODDEF mod_tensor *mod_bias(mod_tape *tape, mod_tensor *x, mod_tensor *b)
    One line each: f of x, and f' of x and y; r is y->value, k is y->option[0]. */
 
 #define MOD__UNARY(name, f, slope)                                                                                   \
-   MOD__FN void mod__##name##_forward(void *arg, int lo, int hi, void *scratch)                                      \
+   MOD__FN void mod__##name##_forward(mod_tensor *out, mod__range part)                                              \
    {                                                                                                                 \
-      mod_tensor *out = (mod_tensor *)arg;                                                                           \
       size_t n = (size_t)mod__cols(out), i;                                                                          \
       const mod_real r = (mod_real)out->value;                                                                       \
       const int k = out->option[0];                                                                                  \
-      (void)scratch, (void)r, (void)k;                                                                               \
-      for (i = (size_t)lo * n; i < (size_t)hi * n; ++i) {                                                            \
+      (void)r, (void)k;                                                                                              \
+      for (i = (size_t)part.lo * n; i < (size_t)part.hi * n; ++i) {                                                  \
          const mod_real x = out->in[0]->data[i];                                                                     \
          out->data[i] = (f);                                                                                         \
       }                                                                                                              \
    }                                                                                                                 \
-   MOD__FN void mod__##name##_dx(void *arg, int lo, int hi, void *scratch)                                           \
+   MOD__FN void mod__##name##_dx(mod_tensor *out, mod__range part)                                                   \
    {                                                                                                                 \
-      mod_tensor *out = (mod_tensor *)arg;                                                                           \
       size_t n = (size_t)mod__cols(out), i;                                                                          \
       const mod_real r = (mod_real)out->value;                                                                       \
       const int k = out->option[0];                                                                                  \
-      (void)scratch, (void)r, (void)k;                                                                               \
-      for (i = (size_t)lo * n; i < (size_t)hi * n; ++i) {                                                            \
+      (void)r, (void)k;                                                                                              \
+      for (i = (size_t)part.lo * n; i < (size_t)part.hi * n; ++i) {                                                  \
          const mod_real x = out->in[0]->data[i], y = out->data[i];                                                   \
          (void)x, (void)y;                                                                                           \
          out->in[0]->grad[i] += out->grad[i] * (slope);                                                              \
@@ -2027,7 +2042,7 @@ MODDEF mod_tensor *mod_bias(mod_tape *tape, mod_tensor *x, mod_tensor *b)
       mod__run(t, mod__##name##_dx, y, mod__n_rows(y), 16.0 * mod__cols(y), 0);                                      \
    }
 
-MOD__FN mod_tensor *mod__unary(mod_tape *t, mod_tensor *x, mod__kernel forward,
+MOD__FN mod_tensor *mod__unary(mod_tape *t, mod_tensor *x, mod__op_kernel forward,
                                void (*backward)(mod_tape *, mod_tensor *), double r, int k)
 {
    mod_tensor *y;
@@ -2086,13 +2101,11 @@ MODDEF mod_tensor *mod_gate(mod_tape *tape, mod_tensor *r, mod_gate_kind kind, d
 
 /* --- softmax along a row: y_j = exp(x_j - m) / sum, m the largest; dx = y (dy - <dy, y>) --- */
 
-MOD__FN void mod__softmax_forward(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__softmax_forward(mod_tensor *y, mod__range r)
 {
-   mod_tensor *y = (mod_tensor *)arg;
    size_t n = (size_t)mod__cols(y), j;
    int i;
-   (void)scratch;
-   for (i = lo; i < hi && n; ++i) {
+   for (i = r.lo; i < r.hi && n; ++i) {
       const mod_real *x = y->in[0]->data + (size_t)i * n;
       mod_real *out = y->data + (size_t)i * n;
       mod_real inverse = 1 / mod__exp_row(out, x, n, mod__largest(x, n), 1);
@@ -2100,13 +2113,11 @@ MOD__FN void mod__softmax_forward(void *arg, int lo, int hi, void *scratch)
    }
 }
 
-MOD__FN void mod__softmax_dx(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__softmax_dx(mod_tensor *y, mod__range r)
 {
-   mod_tensor *y = (mod_tensor *)arg;
    size_t n = (size_t)mod__cols(y), j;
    int i;
-   (void)scratch;
-   for (i = lo; i < hi; ++i) {
+   for (i = r.lo; i < r.hi; ++i) {
       const mod_real *p = y->data + (size_t)i * n, *dy = y->grad + (size_t)i * n;
       mod_real *dx = y->in[0]->grad + (size_t)i * n, mean = mod__dot(dy, p, n);
       for (j = 0; j < n; ++j) dx[j] += p[j] * (dy[j] - mean);
@@ -2132,15 +2143,13 @@ MODDEF mod_tensor *mod_softmax(mod_tape *tape, mod_tensor *x)
    dx = s (g - z mean(g z) [- mean(g), LayerNorm]);  dgain = sum over rows dy z;  dbias = sum over rows dy.
    Saved: mu and s of every row. */
 
-MOD__FN void mod__norm_forward(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__norm_forward(mod_tensor *y, mod__range r)
 {
-   mod_tensor *y = (mod_tensor *)arg;
    size_t n = (size_t)mod__cols(y), j;
    const mod_real *gain = y->in[1] ? y->in[1]->data : NULL, *bias = y->in[2] ? y->in[2]->data : NULL;
    mod_real *saved = (mod_real *)y->saved;
    int i;
-   (void)scratch;
-   for (i = lo; i < hi; ++i) {
+   for (i = r.lo; i < r.hi; ++i) {
       const mod_real *x = y->in[0]->data + (size_t)i * n;
       mod_real *out = y->data + (size_t)i * n, mu = 0, s;
       if (y->option[0] == MOD_NORM_LAYER) mu = mod__sum(x, n) / (mod_real)n;
@@ -2157,14 +2166,13 @@ MOD__FN void mod__norm_forward(void *arg, int lo, int hi, void *scratch)
 }
 
 /* scratch: two rows, g and z */
-MOD__FN void mod__norm_dx(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__norm_dx(mod_tensor *y, mod__range r)
 {
-   mod_tensor *y = (mod_tensor *)arg;
    size_t n = (size_t)mod__cols(y), j;
    const mod_real *gain = y->in[1] ? y->in[1]->data : NULL, *saved = (const mod_real *)y->saved;
-   mod_real *g = (mod_real *)scratch, *z = g + n;
+   mod_real *g = (mod_real *)r.scratch, *z = g + n;
    int i;
-   for (i = lo; i < hi; ++i) {
+   for (i = r.lo; i < r.hi; ++i) {
       const mod_real *x = y->in[0]->data + (size_t)i * n, *dy = y->grad + (size_t)i * n;
       mod_real *dx = y->in[0]->grad + (size_t)i * n, mean_gz, mean_g = 0;
       mod_real mu = saved[2 * (size_t)i], s = saved[2 * (size_t)i + 1];
@@ -2177,21 +2185,19 @@ MOD__FN void mod__norm_dx(void *arg, int lo, int hi, void *scratch)
 }
 
 /* Columns lo .. hi-1 of gain and bias. */
-MOD__FN void mod__norm_dgain(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__norm_dgain(mod_tensor *y, mod__range r)
 {
-   mod_tensor *y = (mod_tensor *)arg;
    size_t n = (size_t)mod__cols(y);
    const mod_real *saved = (const mod_real *)y->saved;
    mod_real *dgain = y->in[1] ? y->in[1]->grad : NULL, *dbias = y->in[2] ? y->in[2]->grad : NULL;
    int i, j, rows = mod__n_rows(y);
-   (void)scratch;
    for (i = 0; i < rows; ++i) {
       const mod_real *x = y->in[0]->data + (size_t)i * n, *dy = y->grad + (size_t)i * n;
       mod_real mu = saved[2 * (size_t)i], s = saved[2 * (size_t)i + 1];
       if (dgain)
-         for (j = lo; j < hi; ++j) dgain[j] += dy[j] * ((x[j] - mu) * s);
+         for (j = r.lo; j < r.hi; ++j) dgain[j] += dy[j] * ((x[j] - mu) * s);
       if (dbias)
-         for (j = lo; j < hi; ++j) dbias[j] += dy[j];
+         for (j = r.lo; j < r.hi; ++j) dbias[j] += dy[j];
    }
 }
 
@@ -2242,28 +2248,24 @@ MODDEF mod_tensor *mod_layernorm(mod_tape *tape, mod_tensor *x, mod_tensor *gain
 
 /* --- embedding: y_i = table row ids[i]; dtable row ids[i] += dy_i, i ascending --- */
 
-MOD__FN void mod__embedding_forward(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__embedding_forward(mod_tensor *y, mod__range r)
 {
-   mod_tensor *y = (mod_tensor *)arg;
    const int *ids = (const int *)y->arg[0];
    size_t n = (size_t)mod__cols(y);
    int i;
-   (void)scratch;
-   for (i = lo; i < hi; ++i)
+   for (i = r.lo; i < r.hi; ++i)
       memcpy(y->data + (size_t)i * n, y->in[0]->data + (size_t)ids[i] * n, n * sizeof(mod_real));
 }
 
-MOD__FN void mod__embedding_dtable(void *arg, int lo, int hi, void *scratch) /* columns lo .. hi-1 */
+MOD__FN void mod__embedding_dtable(mod_tensor *y, mod__range r) /* columns lo .. hi-1 */
 {
-   mod_tensor *y = (mod_tensor *)arg;
    const int *ids = (const int *)y->arg[0];
    size_t n = (size_t)mod__cols(y);
    int i, j;
-   (void)scratch;
    for (i = 0; i < y->dim[0]; ++i) {
       const mod_real *dy = y->grad + (size_t)i * n;
       mod_real *d = y->in[0]->grad + (size_t)ids[i] * n;
-      for (j = lo; j < hi; ++j) d[j] += dy[j];
+      for (j = r.lo; j < r.hi; ++j) d[j] += dy[j];
    }
 }
 
@@ -2342,18 +2344,14 @@ MOD__FN void mod__rotate(const mod_tensor *y, const mod_real *from, mod_real *to
    }
 }
 
-MOD__FN void mod__rope_forward(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__rope_forward(mod_tensor *y, mod__range r)
 {
-   mod_tensor *y = (mod_tensor *)arg;
-   (void)scratch;
-   mod__rotate(y, y->in[0]->data, y->data, lo, hi, 1, 0);
+   mod__rotate(y, y->in[0]->data, y->data, r.lo, r.hi, 1, 0);
 }
 
-MOD__FN void mod__rope_dx(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__rope_dx(mod_tensor *y, mod__range r)
 {
-   mod_tensor *y = (mod_tensor *)arg;
-   (void)scratch;
-   mod__rotate(y, y->grad, y->in[0]->grad, lo, hi, -1, 1);
+   mod__rotate(y, y->grad, y->in[0]->grad, r.lo, r.hi, -1, 1);
 }
 
 MOD__FN void mod__rope_backward(mod_tape *t, mod_tensor *y)
@@ -2459,12 +2457,11 @@ MOD__FN void mod__strip(mod_real *out, const mod_real *x, const mod_real *transp
    mod__chain(out, (size_t)n, x, 1, transposed, (size_t)n_keys, hd);
 }
 
-MOD__FN void mod__attention_forward(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__attention_forward(mod_tensor *y, mod__range r)
 {
-   mod_tensor *y = (mod_tensor *)arg;
    int task, h, i, n, c;
-   for (task = lo; task < hi; ++task) {
-      mod__attention a = mod__attention_task(y, task, scratch);
+   for (task = r.lo; task < r.hi; ++task) {
+      mod__attention a = mod__attention_task(y, task, r.scratch);
       int per_group = a.n_heads / a.n_kv_heads;
       for (h = a.group * per_group; h < (a.group + 1) * per_group; ++h)
          for (i = a.q0, n = 0; i < a.q1; ++i) {
@@ -2483,12 +2480,12 @@ MOD__FN void mod__attention_forward(void *arg, int lo, int hi, void *scratch)
    }
 }
 
-MOD__FN void mod__attention_dqkv(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__attention_dqkv(mod_tensor *y, mod__range r)
 {
-   mod_tensor *y = (mod_tensor *)arg, *Q = y->in[0], *K = y->in[1], *V = y->in[2];
+   mod_tensor *Q = y->in[0], *K = y->in[1], *V = y->in[2];
    int task, h, i, j, n;
-   for (task = lo; task < hi; ++task) {
-      mod__attention a = mod__attention_task(y, task, scratch);
+   for (task = r.lo; task < r.hi; ++task) {
+      mod__attention a = mod__attention_task(y, task, r.scratch);
       int per_group = a.n_heads / a.n_kv_heads;
       size_t kv = (size_t)a.kv0 * a.kv_width + (size_t)(a.group * a.hd), hd = (size_t)a.hd;
       mod__transpose_head(a.vt, V->data + kv, a.kv_width, a.n_keys, a.hd);
@@ -2675,25 +2672,21 @@ MODDEF unsigned char *mod_rows_mask(mod_tape *tape, const mod_rows *rows, const 
 /* --- gather: y_j = x_(index j); dx_(index j) += dy_j. Without an index: y is x, with a gradient of its own, so that a
    block which takes every row adds up gradients in the same order as one that gathers them all. --- */
 
-MOD__FN void mod__gather_forward(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__gather_forward(mod_tensor *y, mod__range r)
 {
-   mod_tensor *y = (mod_tensor *)arg;
    const int *index = ((const mod_rows *)y->arg[0])->index;
    size_t n = y->dim[0] ? mod__count(y) / (size_t)y->dim[0] : 0;
    int j;
-   (void)scratch;
-   for (j = lo; j < hi; ++j)
+   for (j = r.lo; j < r.hi; ++j)
       memcpy(y->data + (size_t)j * n, y->in[0]->data + (size_t)index[j] * n, n * sizeof(mod_real));
 }
 
-MOD__FN void mod__gather_dx(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__gather_dx(mod_tensor *y, mod__range r)
 {
-   mod_tensor *y = (mod_tensor *)arg;
    const int *index = ((const mod_rows *)y->arg[0])->index;
    size_t n = y->dim[0] ? mod__count(y) / (size_t)y->dim[0] : 0;
    int j;
-   (void)scratch;
-   for (j = lo; j < hi; ++j)
+   for (j = r.lo; j < r.hi; ++j)
       mod__axpy(y->in[0]->grad + (size_t)(index ? index[j] : j) * n, 1, y->grad + (size_t)j * n, n);
 }
 
@@ -2729,36 +2722,31 @@ MODDEF mod_tensor *mod_gather(mod_tape *tape, mod_tensor *x, const mod_rows *kep
 /* --- scatter-add: y = x, then y_(index j) += w_j f_j (the paper's equation 1) ---
    dx += dy;  df_j += w_j dy_(index j);  dw_j += <dy_(index j), f_j>. The rows of one selection never collide. */
 
-MOD__FN void mod__scatter_forward(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__scatter_forward(mod_tensor *y, mod__range r)
 {
-   mod_tensor *y = (mod_tensor *)arg;
    const int *index = ((const mod_rows *)y->arg[0])->index;
    size_t n = (size_t)mod__cols(y), c;
    int j;
-   (void)scratch;
-   for (j = lo; j < hi; ++j) {
+   for (j = r.lo; j < r.hi; ++j) {
       const mod_real *f = y->in[1]->data + (size_t)j * n;
       mod_real *out = y->data + (size_t)(index ? index[j] : j) * n, w = y->in[2] ? y->in[2]->data[j] : 1;
       for (c = 0; c < n; ++c) out[c] += w * f[c];
    }
 }
 
-MOD__FN void mod__scatter_dx(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__scatter_dx(mod_tensor *y, mod__range r)
 {
-   mod_tensor *y = (mod_tensor *)arg;
    size_t n = (size_t)mod__cols(y);
-   (void)scratch;
-   mod__axpy(y->in[0]->grad + (size_t)lo * n, 1, y->grad + (size_t)lo * n, (size_t)(hi - lo) * n);
+   mod__axpy(y->in[0]->grad + (size_t)r.lo * n, 1, y->grad + (size_t)r.lo * n, (size_t)(r.hi - r.lo) * n);
 }
 
-MOD__FN void mod__scatter_df(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__scatter_df(mod_tensor *y, mod__range r)
 {
-   mod_tensor *y = (mod_tensor *)arg, *f = y->in[1], *w = y->in[2];
+   mod_tensor *f = y->in[1], *w = y->in[2];
    const int *index = ((const mod_rows *)y->arg[0])->index;
    size_t n = (size_t)mod__cols(y);
    int j;
-   (void)scratch;
-   for (j = lo; j < hi; ++j) {
+   for (j = r.lo; j < r.hi; ++j) {
       const mod_real *dy = y->grad + (size_t)(index ? index[j] : j) * n;
       if (f->grad) mod__axpy(f->grad + (size_t)j * n, w ? w->data[j] : 1, dy, n);
       if (w && w->grad) w->grad[j] += mod__dot(dy, f->data + (size_t)j * n, n);
@@ -2833,14 +2821,12 @@ MODDEF mod_tensor *mod_mean(mod_tape *tape, mod_tensor *x) { return mod__sum_all
                         dx_i += dy (sigmoid(x_i) - t_i) / count
    Saved: l_i; for the cross-entropy also m_i and 1 / sum. */
 
-MOD__FN void mod__cross_entropy_forward(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__cross_entropy_forward(mod_tensor *y, mod__range r)
 {
-   mod_tensor *y = (mod_tensor *)arg;
    const int *target = (const int *)y->arg[0];
    size_t n = (size_t)mod__cols(y->in[0]), j;
    int i;
-   (void)scratch;
-   for (i = lo; i < hi; ++i) {
+   for (i = r.lo; i < r.hi; ++i) {
       const mod_real *x = y->in[0]->data + (size_t)i * n;
       mod_real *saved = (mod_real *)y->saved + 3 * (size_t)i, part[16] = {0}, sum;
       saved[0] = 0;
@@ -2853,15 +2839,13 @@ MOD__FN void mod__cross_entropy_forward(void *arg, int lo, int hi, void *scratch
    }
 }
 
-MOD__FN void mod__cross_entropy_dx(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__cross_entropy_dx(mod_tensor *y, mod__range r)
 {
-   mod_tensor *y = (mod_tensor *)arg;
    const int *target = (const int *)y->arg[0];
    size_t n = (size_t)mod__cols(y->in[0]), j;
    mod_real d = y->grad[0] * (mod_real)(1 / *(const double *)y->arg[1]);
    int i;
-   (void)scratch;
-   for (i = lo; i < hi; ++i) {
+   for (i = r.lo; i < r.hi; ++i) {
       const mod_real *x = y->in[0]->data + (size_t)i * n, *saved = (const mod_real *)y->saved + 3 * (size_t)i;
       mod_real *dx = y->in[0]->grad + (size_t)i * n;
       if (target[i] < 0) continue;
@@ -2875,27 +2859,23 @@ MOD__FN void mod__cross_entropy_backward(mod_tape *t, mod_tensor *y)
    mod__run(t, mod__cross_entropy_dx, y, y->in[0]->dim[0], 16.0 * mod__cols(y->in[0]), 0);
 }
 
-MOD__FN void mod__bce_forward(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__bce_forward(mod_tensor *y, mod__range r)
 {
-   mod_tensor *y = (mod_tensor *)arg;
    const unsigned char *target = (const unsigned char *)y->arg[0];
    int i;
-   (void)scratch;
-   for (i = lo; i < hi; ++i) {
+   for (i = r.lo; i < r.hi; ++i) {
       mod_real x = y->in[0]->data[i];
       ((mod_real *)y->saved)[i] =
          (x > 0 ? x : 0) - (target[i] ? x : 0) + mod__log(1 + mod__exp(-mod__fabs(x)));
    }
 }
 
-MOD__FN void mod__bce_dx(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__bce_dx(mod_tensor *y, mod__range r)
 {
-   mod_tensor *y = (mod_tensor *)arg;
    const unsigned char *target = (const unsigned char *)y->arg[0];
    mod_real d = y->grad[0] * (mod_real)(1 / *(const double *)y->arg[1]);
    int i;
-   (void)scratch;
-   for (i = lo; i < hi; ++i)
+   for (i = r.lo; i < r.hi; ++i)
       y->in[0]->grad[i] += (mod__sigmoid(y->in[0]->data[i]) - (mod_real)(target[i] != 0)) * d;
 }
 
@@ -2906,7 +2886,7 @@ MOD__FN void mod__bce_backward(mod_tape *t, mod_tensor *y)
 
 /* The part that both losses share: room, the run over n rows, the sum. saved: numbers per row, l_i first. */
 MOD__FN mod_tensor *mod__loss(mod_tape *t, mod_tensor *x, int n, size_t n_max, size_t saved, const void *target,
-                              double count, mod__kernel forward, void (*backward)(mod_tape *, mod_tensor *))
+                              double count, mod__op_kernel forward, void (*backward)(mod_tape *, mod_tensor *))
 {
    mod_tensor *y;
    double sum = 0;
@@ -4266,11 +4246,10 @@ typedef struct mod__adam {
 
 enum { MOD__ADAM_CHUNK = 1024 };
 
-MOD__FN void mod__adam_chunk(void *arg, int lo, int hi, void *scratch)
+MOD__FN void mod__adam_chunk(void *arg, mod__range r)
 {
    const mod__adam *a = (const mod__adam *)arg;
-   size_t i = (size_t)lo * MOD__ADAM_CHUNK, end = (size_t)hi * MOD__ADAM_CHUNK;
-   (void)scratch;
+   size_t i = (size_t)r.lo * MOD__ADAM_CHUNK, end = (size_t)r.hi * MOD__ADAM_CHUNK;
    if (end > a->n) end = a->n;
    for (; i < end; ++i) {
       mod_real g = a->g[i] * a->clip;
