@@ -427,8 +427,9 @@ typedef struct mod_tape_desc {
 } mod_tape_desc;
 
 typedef struct mod_mark {
-   size_t used, counted;
+   size_t used, described;
    mod_tensor *last;
+   uint64_t resets; /* of the tape until then */
 } mod_mark;
 
 /* A tape in your memory (aligned to 8 bytes). desc NULL: all defaults. NULL on failure. */
@@ -439,8 +440,8 @@ MODDEF mod_tape *mod_tape_create(const mod_tape_desc *desc, size_t size, const m
 MODDEF void mod_tape_destroy(mod_tape *tape);
 /* Forgets all tensors and the error. The peak stays. NULL: nothing to do. */
 MODDEF void mod_tape_reset(mod_tape *tape);
-/* Where the tape stands, and back to there: forgets the tensors made since, not an error. A mark beyond the present end
-   is refused. */
+/* Where the tape stands, and back to there: forgets the tensors made since, not an error. Marks nest. A mark from
+   before a reset, or beyond the present end, is refused. */
 MODDEF mod_mark mod_tape_mark(const mod_tape *tape);
 MODDEF mod_result mod_tape_rewind(mod_tape *tape, mod_mark mark, mod_error *err);
 /* The tape's first error since its last reset, or MOD_RESULT_OK. */
@@ -518,7 +519,8 @@ MODDEF mod_rows *mod_rows_threshold(mod_tape *tape, const mod_rows *rows, mod_te
 /* [rows->n] bytes: 1 where a row of `rows` is in `kept`, a selection of it. NULL on failure and while measuring. */
 MODDEF unsigned char *mod_rows_mask(mod_tape *tape, const mod_rows *rows, const mod_rows *kept);
 
-/* y_j = x_(index j): the rows `kept` of x. Without a parent: x itself, with a gradient of its own. */
+/* y_j = x_(index j): the rows `kept` of x. Of rows that are no selection: x itself, with a gradient of its own; what is
+   made from it reserves memory for as many rows as there may be. */
 MODDEF mod_tensor *mod_gather(mod_tape *tape, mod_tensor *x, const mod_rows *kept);
 /* y = x, and y_(index j) += weight_j delta_j: delta [kept->n, d], weight [kept->n, 1] or NULL for 1. Other rows are
    copied bit for bit. */
@@ -1464,10 +1466,11 @@ MODDEF mod_result mod_route_threshold(const mod_real *score, int n, double theta
 
 struct mod_tape {
    mod_arena arena;   /* everything, this struct included; while measuring: no memory, only the count */
-   mod_arena stub;    /* while measuring: the tensors' descriptions */
+   mod_arena stub;    /* the memory given; while measuring it holds the tensors' descriptions */
    mod_tape_desc desc; /* resolved */
    mod_tensor *last;   /* newest tensor with a backward pass */
-   size_t start, stub_start;
+   size_t start;
+   uint64_t resets;
    size_t backward_scratch; /* most that the backward pass of any op needs beside the tensors */
    double flops;
    int backward_done;
@@ -1494,7 +1497,7 @@ MODDEF mod_tape *mod_tape_init(const mod_tape_desc *desc, void *memory, size_t s
    t->arena.size = d.measure ? (size_t)-1 : size;
    t->stub.base = (unsigned char *)memory;
    t->stub.size = size;
-   t->stub.used = t->stub_start = t->start = (sizeof *t + MOD__ALIGN - 1) & ~(size_t)(MOD__ALIGN - 1);
+   t->stub.used = t->start = (sizeof *t + MOD__ALIGN - 1) & ~(size_t)(MOD__ALIGN - 1);
    t->arena.used = t->arena.peak = t->start;
    if (t->start > size)
       return mod__error(err, MOD_RESULT_MEMORY, "the memory given is too small", -1, -1), (mod_tape *)NULL;
@@ -1532,7 +1535,8 @@ MODDEF void mod_tape_reset(mod_tape *tape)
 {
    if (!tape) return;
    tape->arena.used = tape->start;
-   tape->stub.used = tape->stub_start;
+   tape->stub.used = tape->start;
+   ++tape->resets;
    tape->last = NULL;
    tape->backward_scratch = 0;
    tape->backward_done = 0;
@@ -1545,20 +1549,25 @@ MODDEF mod_mark mod_tape_mark(const mod_tape *tape)
    mod_mark mark;
    memset(&mark, 0, sizeof mark);
    if (tape) {
-      mark.counted = tape->arena.used;
-      mark.used = tape->stub.used;
+      mark.used = tape->arena.used;
+      mark.described = tape->stub.used;
       mark.last = tape->last;
+      mark.resets = tape->resets;
    }
    return mark;
 }
 
 MODDEF mod_result mod_tape_rewind(mod_tape *tape, mod_mark mark, mod_error *err)
 {
+   const unsigned char *last = (const unsigned char *)mark.last;
    if (!tape) return mod__bad(err, "tape is NULL");
-   if (mark.counted > tape->arena.used || mark.counted < tape->start || mark.used > tape->stub.used)
-      return mod__bad(err, "the mark is not one of this tape, or lies beyond its end");
-   tape->arena.used = mark.counted;
-   tape->stub.used = mark.used;
+   if (mark.resets != tape->resets || mark.used > tape->arena.used || mark.used < tape->start ||
+       mark.described > tape->stub.used || mark.described < tape->start)
+      return mod__bad(err, "the mark is from before a reset, or beyond the end of the tape");
+   if (last && (last < tape->stub.base || last >= tape->stub.base + tape->stub.size))
+      return mod__bad(err, "the mark is another tape's");
+   tape->arena.used = mark.used;
+   tape->stub.used = mark.described;
    tape->last = mark.last;
    return mod__ok(err);
 }
@@ -1772,7 +1781,7 @@ MODDEF mod_result mod_tape_backward(mod_tape *tape, mod_tensor *loss, mod_error 
    if (t->error.code != MOD_RESULT_OK) return mod_tape_status(t, err);
    if (!loss) return mod__bad(err, "loss is NULL");
    if (mod__count(loss) != 1) return mod__error(err, MOD_RESULT_SHAPE, "the loss must be one number", -1, -1);
-   if (!loss->backward)
+   if (!loss->grad)
       return mod__error(err, MOD_RESULT_STATE, "the loss depends on nothing that has a gradient", -1, -1);
    if (t->backward_done)
       return mod__error(err, MOD_RESULT_STATE, "backward runs once for each recording: reset the tape", -1, -1);
@@ -1782,7 +1791,7 @@ MODDEF mod_result mod_tape_backward(mod_tape *tape, mod_tensor *loss, mod_error 
    t->backward_done = 1;
    if (t->desc.measure) return mod__ok(err);
    for (y = t->last; y; y = y->previous) memset(y->grad, 0, mod__count(y) * sizeof(mod_real));
-   loss->grad[0] = 1;
+   loss->grad[0] += 1;
    for (y = t->last; y; y = y->previous) y->backward(t, y); /* an op comes after what it reads: no sorting needed */
    return mod_tape_status(t, err);
 }
@@ -2066,7 +2075,7 @@ MOD__UNARY_OP(exp,     mod__exp(x),      y)
 MOD__UNARY_OP(log,     mod__log(x),      1 / x)
 MOD__UNARY_OP(gelu,    mod__gelu(x),     mod__gelu_slope(x))
 MOD__UNARY_OP(silu,    mod__silu(x),     mod__silu_slope(x))
-MOD__UNARY_OP(relu,    x > 0 ? x : 0,    (mod_real)(x > 0))
+MOD__UNARY_OP(relu,    x <= 0 ? 0 : x,   (mod_real)(x > 0))
 MOD__UNARY_OP(sigmoid, mod__sigmoid(x),  y * (1 - y))
 MOD__UNARY_OP(tanh,    mod__tanh(x),     1 - y * y)
 MOD__UNARY(scale,      r * x,            r)
@@ -2359,10 +2368,11 @@ MOD__FN void mod__rope_backward(mod_tape *t, mod_tensor *y)
    mod__run(t, mod__rope_dx, y, mod__n_rows(y), 4.0 * mod__cols(y), 0);
 }
 
-/* 1 if x has one row for each of `rows`. */
-MOD__FN int mod__fits(const mod_tensor *x, const mod_rows *rows)
+/* 1 if x has one row for each of `rows`. While measuring there may be fewer: n is then the most that there can be. */
+MOD__FN int mod__fits(const mod_tape *t, const mod_tensor *x, const mod_rows *rows)
 {
-   return x->n_dim >= 2 && x->dim[0] == rows->n && (rows->ragged ? x->n_max == rows->n_max : x->n_max == 0);
+   if (x->n_dim < 2 || (x->n_max && !(rows->ragged && x->n_max == rows->n_max))) return 0;
+   return x->dim[0] == rows->n || (t->desc.measure && rows->ragged && x->dim[0] < rows->n);
 }
 
 MODDEF mod_tensor *mod_rope(mod_tape *tape, mod_tensor *x, const mod_rows *rows, mod_tensor *table)
@@ -2371,7 +2381,7 @@ MODDEF mod_tensor *mod_rope(mod_tape *tape, mod_tensor *x, const mod_rows *rows,
    int i;
    if (!mod__ready(tape, x, table, x)) return NULL;
    if (!rows) return mod__refuse(tape, MOD_RESULT_ARG, "rope: rows is NULL", -1);
-   if (x->n_dim != 2 || !mod__fits(x, rows) || table->n_dim != 2 || table->dim[1] % 2 || table->dim[1] < 2 ||
+   if (x->n_dim != 2 || !mod__fits(tape, x, rows) || table->n_dim != 2 || table->dim[1] % 2 || table->dim[1] < 2 ||
        x->dim[1] % table->dim[1])
       return mod__shape_error(tape, "rope: x must be [rows, heads * head_dim] and the table [positions, head_dim]");
    if (!tape->desc.measure)
@@ -2530,8 +2540,8 @@ MODDEF mod_tensor *mod_attention(mod_tape *tape, mod_tensor *q, mod_tensor *k, m
    if (!q_rows || !kv_rows) return mod__refuse(t, MOD_RESULT_ARG, "attention: q_rows or kv_rows is NULL", -1);
    if (n_heads < 1 || n_kv_heads < 1 || n_heads % n_kv_heads || (mask != MOD_MASK_CAUSAL && mask != MOD_MASK_FULL))
       return mod__refuse(t, MOD_RESULT_ARG, "attention: n_kv_heads must divide n_heads, mask be a mod_mask", -1);
-   if (q->n_dim != 2 || k->n_dim != 2 || v->n_dim != 2 || !mod__fits(q, q_rows) || !mod__fits(k, kv_rows) ||
-       !mod__fits(v, kv_rows) || q->dim[1] % n_heads || k->dim[1] != q->dim[1] / n_heads * n_kv_heads ||
+   if (q->n_dim != 2 || k->n_dim != 2 || v->n_dim != 2 || !mod__fits(t, q, q_rows) || !mod__fits(t, k, kv_rows) ||
+       !mod__fits(t, v, kv_rows) || q->dim[1] % n_heads || k->dim[1] != q->dim[1] / n_heads * n_kv_heads ||
        v->dim[1] != k->dim[1] || q->dim[1] == 0 || q_rows->n_seqs != kv_rows->n_seqs)
       return mod__shape_error(t, "attention: q must be [q_rows, n_heads * hd] and k, v [kv_rows, n_kv_heads * hd]");
    hd = q->dim[1] / n_heads;
@@ -2615,7 +2625,7 @@ MOD__FN mod_rows *mod__rows_select(mod_tape *t, const mod_rows *rows, const mod_
    int s, j, count, k_max, n_max;
    if (!mod__ready(t, score, score, score)) return NULL;
    if (!rows) return (mod_rows *)(void *)mod__refuse(t, MOD_RESULT_ARG, "rows is NULL", -1);
-   if (!mod__fits(score, rows) || mod__cols(score) != 1 || score->n_dim != 2)
+   if (!mod__fits(t, score, rows) || mod__cols(score) != 1 || score->n_dim != 2)
       return (mod_rows *)(void *)mod__shape_error(t, "rows: score must be [rows, 1]");
    k_max = capacity > 0 ? mod_route_capacity(rows->length_max, capacity) : rows->length_max;
    n_max = mod__min(rows->n_max, k_max * rows->n_seqs);
@@ -2663,6 +2673,11 @@ MODDEF unsigned char *mod_rows_mask(mod_tape *tape, const mod_rows *rows, const 
       mod_tape_fail(tape, MOD_RESULT_ARG, "rows or kept is NULL", -1);
       return NULL;
    }
+   if (kept != rows && (!kept->selected || kept->n_seqs != rows->n_seqs ||
+                        (!tape->desc.measure && kept->n > 0 && kept->index[kept->n - 1] >= rows->n))) {
+      mod_tape_fail(tape, MOD_RESULT_SHAPE, "rows_mask: kept is no selection of rows", -1);
+      return NULL;
+   }
    if (!mod__take(tape, (size_t)rows->n_max, 1, &mask) || tape->desc.measure) return NULL;
    memset(mask, kept->selected ? 0 : 1, (size_t)rows->n);
    for (j = 0; kept->selected && j < kept->n; ++j) ((unsigned char *)mask)[kept->index[j]] = 1;
@@ -2702,9 +2717,10 @@ MODDEF mod_tensor *mod_gather(mod_tape *tape, mod_tensor *x, const mod_rows *kep
    if (!mod__ready(tape, x, x, x)) return NULL;
    if (!kept) return mod__refuse(tape, MOD_RESULT_ARG, "gather: rows is NULL", -1);
    if (!kept->selected) {
-      if (!mod__fits(x, kept)) return mod__shape_error(tape, "gather: x must have one row for each of the rows");
-      y = mod__alias(tape, x, x->n_dim, x->dim);
-      if (!y || !mod__record(tape, y, x, NULL, NULL, mod__gather_backward)) return NULL;
+      if (!mod__fits(tape, x, kept)) return mod__shape_error(tape, "gather: x must have one row for each of the rows");
+      if ((y = mod__alias(tape, x, x->n_dim, x->dim)) == NULL) return NULL;
+      y->n_max = kept->ragged ? kept->n_max : 0;
+      if (!mod__record(tape, y, x, NULL, NULL, mod__gather_backward)) return NULL;
       y->arg[0] = kept;
       return y;
    }
@@ -2765,9 +2781,9 @@ MODDEF mod_tensor *mod_scatter_add(mod_tape *tape, mod_tensor *x, mod_tensor *de
    mod_tensor *y;
    if (!mod__ready(tape, x, delta, x)) return NULL;
    if (!kept) return mod__refuse(tape, MOD_RESULT_ARG, "scatter_add: rows is NULL", -1);
-   if (x->n_dim != 2 || delta->n_dim != 2 || delta->dim[1] != x->dim[1] || !mod__fits(delta, kept) ||
-       (weight && (weight->n_dim != 2 || weight->dim[1] != 1 || !mod__fits(weight, kept))) ||
-       (!kept->selected && !mod__fits(x, kept)) ||
+   if (x->n_dim != 2 || delta->n_dim != 2 || delta->dim[1] != x->dim[1] || !mod__fits(tape, delta, kept) ||
+       (weight && (weight->n_dim != 2 || weight->dim[1] != 1 || !mod__fits(tape, weight, kept))) ||
+       (!kept->selected && !mod__fits(tape, x, kept)) ||
        (kept->selected && !tape->desc.measure && kept->n > 0 && kept->index[kept->n - 1] >= x->dim[0]))
       return mod__shape_error(tape, "scatter_add: x must be [rows, d], delta [kept rows, d] and weight [kept rows, 1]");
    if ((y = mod__output_like(tape, x, x->dim[1], x, delta, weight, mod__scatter_backward)) == NULL) return NULL;
@@ -2876,7 +2892,7 @@ MOD__FN void mod__bce_dx(mod_tensor *y, mod__range r)
    mod_real d = y->grad[0] * (mod_real)(1 / *(const double *)y->arg[1]);
    int i;
    for (i = r.lo; i < r.hi; ++i)
-      y->in[0]->grad[i] += (mod__sigmoid(y->in[0]->data[i]) - (mod_real)(target[i] != 0)) * d;
+      y->in[0]->grad[i] += (mod__sigmoid(y->in[0]->data[i]) - (mod_real)target[i]) * d;
 }
 
 MOD__FN void mod__bce_backward(mod_tape *t, mod_tensor *y)
@@ -2929,7 +2945,7 @@ MODDEF mod_tensor *mod_cross_entropy(mod_tape *tape, mod_tensor *logits, const i
 
 MODDEF mod_tensor *mod_bce_logits(mod_tape *tape, mod_tensor *logits, const unsigned char *targets, double count)
 {
-   size_t n;
+   size_t n, i;
    if (!mod__ready(tape, logits, logits, logits)) return NULL;
    n = mod__count(logits);
    if (n > INT_MAX) return mod__shape_error(tape, "bce_logits: too many logits");
@@ -2937,6 +2953,9 @@ MODDEF mod_tensor *mod_bce_logits(mod_tape *tape, mod_tensor *logits, const unsi
       return mod__refuse(tape, MOD_RESULT_ARG, "bce_logits: count must be at least 0", -1);
    if (!tape->desc.measure && n > 0 && !targets)
       return mod__refuse(tape, MOD_RESULT_ARG, "bce_logits: targets is NULL", -1);
+   for (i = 0; i < n && !tape->desc.measure; ++i)
+      if (targets[i] > 1)
+         return mod__refuse(tape, MOD_RESULT_RANGE, "bce_logits: a target is neither 0 nor 1", (int64_t)i);
    return mod__loss(tape, logits, (int)n, mod__reserved(logits), 1, targets, count > 0 ? count : (double)n,
                     mod__bce_forward, mod__bce_backward);
 }
@@ -3107,7 +3126,7 @@ MODDEF mod_tensor *mod_custom(mod_tape *tape, const mod_custom_desc *desc)
    if (tape->desc.measure) return y;
    if (desc->saved_bytes) memset(y->saved, 0, desc->saved_bytes);
    desc->forward(tape, y);
-   return y;
+   return tape->error.code == MOD_RESULT_OK ? y : NULL;
 }
 
 /* =================================================================================================================
@@ -3649,7 +3668,7 @@ MOD__FN void mod__routing_loss(mod__pass *p, mod_tensor *logit, const unsigned c
    mod_tensor *bce = mod_bce_logits(t, logit, taken, p->tokens);
    if (!bce) return;
    *mean += bce->value / blocks;
-   if (t->desc.forward_only || !p->batch->targets) return;
+   if (!p->grads || !p->batch->targets) return;
    bce = mod_scale(t, bce, weight / blocks);
    p->loss = p->loss ? mod_add(t, p->loss, bce) : bce;
 }
@@ -3675,7 +3694,7 @@ MOD__FN const mod_rows *mod__select(mod__pass *p, int l, mod_tensor *x, mod_tens
 {
    mod_tape *t = p->t;
    mod_block_config b = mod__block_of(p->c, l);
-   int causal = p->batch->mode == MOD_MODE_CAUSAL && b.capacity < 1;
+   int i, causal = p->batch->mode == MOD_MODE_CAUSAL && b.capacity < 1;
    double theta = p->model ? p->model->theta[l] : 0;
    const mod_rows *kept;
    mod_tensor *r, *logit;
@@ -3690,6 +3709,8 @@ MOD__FN const mod_rows *mod__select(mod__pass *p, int l, mod_tensor *x, mod_tens
    *score = r = logit = mod_matmul(t, x, mod__weight(p, l, MOD__ROUTER)); /* r_i = w . x_i */
    mod__show(p, l, MOD_SITE_SCORE, p->rows, r);
    if (mod__has_predictor(p->c, l)) {
+      if (r && !t->desc.measure && (i = mod__find_nan(r->data, r->dim[0])) >= 0)
+         mod_tape_fail(t, MOD_RESULT_NUMERIC, "a score is NaN", p->rows->position[i]);
       logit = mod__predictor(p, l, x);
       mod__show(p, l, MOD_SITE_PREDICTOR, p->rows, logit);
    }
@@ -3759,7 +3780,7 @@ MOD__FN mod_tensor *mod__finish_block(mod__pass *p, mod_mark mark, mod_tensor *x
       p->loss_copy = *p->loss;
       p->loss = &p->loss_copy;
    }
-   t->stub.used = mark.used;
+   t->stub.used = mark.described;
    return x;
 }
 
@@ -3840,7 +3861,7 @@ MOD__FN void mod__forward(mod__pass *p)
    mod__show(p, c->n_layers, MOD_SITE_LOGITS, p->rows, out->logits);
    if (b->targets && (ce = mod_cross_entropy(t, out->logits, targets, (double)b->n_targets)) != NULL) {
       out->cross_entropy = ce->value;
-      if (!t->desc.forward_only && (p->grads || p->loss)) out->loss = p->loss ? mod_add(t, ce, p->loss) : ce;
+      if (p->grads) out->loss = p->loss ? mod_add(t, ce, p->loss) : ce;
    }
    out->rows = p->rows;
    out->blocks = p->stats;
@@ -4202,8 +4223,8 @@ MODDEF mod_result mod_train_accumulate(mod_trainer *trainer, const mod_batch *ba
    mod_tape_reset(tr->tape);
    tr->has_forward = 0;
    result = mod_model_forward(tr->model, tr->tape, tr->grads, &b, &tr->forward, err);
+   if (result == MOD_RESULT_NUMERIC) mod__discard(tr);
    if (result != MOD_RESULT_OK) return result;
-   tr->has_forward = 1;
    loss = tr->forward.cross_entropy + tr->forward.router_bce + tr->forward.predictor_bce;
    if (!mod__finite(loss)) {
       mod__discard(tr);
@@ -4211,6 +4232,7 @@ MODDEF mod_result mod_train_accumulate(mod_trainer *trainer, const mod_batch *ba
    }
    result = mod_tape_backward(tr->tape, tr->forward.loss, err);
    if (result != MOD_RESULT_OK) return result;
+   tr->has_forward = 1;
    tr->loss += tr->forward.cross_entropy;
    tr->router_bce += tr->forward.router_bce;
    tr->predictor_bce += tr->forward.predictor_bce;

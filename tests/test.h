@@ -13,9 +13,10 @@ static int test_passed, test_failed, test_skipped;
 /* The same with a printf-style explanation, printed when it fails. */
 #define CHECKF(ok, ...)                                       \
    do {                                                       \
-      char test_text_[256];                                   \
-      snprintf(test_text_, sizeof test_text_, __VA_ARGS__);   \
-      test_check((ok) ? 1 : 0, #ok, __FILE__, __LINE__, test_text_); \
+      const int test_ok_ = (ok) ? 1 : 0;                      \
+      char test_text_[256] = "";                              \
+      if (!test_ok_) snprintf(test_text_, sizeof test_text_, __VA_ARGS__); \
+      test_check(test_ok_, #ok, __FILE__, __LINE__, test_text_); \
    } while (0)
 
 static int test_check(int ok, const char *expr, const char *file, int line, const char *text)

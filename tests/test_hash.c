@@ -1,0 +1,140 @@
+/* test_hash.c - the same bits everywhere: one hash of the weights after 50 steps, one of 100 sampled tokens.
+   C99 that is also C++11. `test_hash --print` prints the two hashes; `test_hash --threads N` trains with N threads. */
+#define MOD_IMPLEMENTATION
+#include "../mod.h"
+#include "test.h"
+#include "hashes.h"
+
+enum { VOCAB = 32, CONTEXT = 32, BATCH = 4, STEPS = 50, SAMPLES = 100, TEXT = 4096, PROMPT = 4 };
+
+static int text[TEXT];
+
+/* Text from integers alone: six words of one to six letters, each mostly followed by its successor. */
+static void make_text(void)
+{
+   static const int word[6][6] = {{1, 2, 3, 0, 0, 0},     {4, 5, 6, 7, 0, 0},     {8, 9, 2, 0, 0, 0},
+                                  {10, 0, 0, 0, 0, 0},    {11, 12, 13, 14, 15, 16}, {17, 3, 18, 5, 19, 0}};
+   uint32_t state = 12345;
+   int w = 0, at = 0;
+   while (at < TEXT) {
+      for (int i = 0; i < 6 && word[w][i] && at < TEXT; ++i) text[at++] = word[w][i];
+      if (at < TEXT) text[at++] = 0;
+      state = state * 1664525u + 1013904223u;
+      w = (state >> 24) < 200 ? (w + 1) % 6 : (int)((state >> 16) % 6u);
+   }
+}
+
+int main(int argc, char **argv)
+{
+   int print = argc > 1 && !strcmp(argv[1], "--print");
+   mod_error err;
+   mod_config cfg;
+   memset(&cfg, 0, sizeof cfg);
+   cfg.vocab_size = VOCAB;
+   cfg.context = CONTEXT;
+   cfg.n_layers = 4;
+   cfg.d_model = 32;
+   cfg.n_heads = 4;
+   cfg.n_kv_heads = 2;
+   cfg.capacity = 0.25;
+
+   mod_train_desc how;
+   memset(&how, 0, sizeof how);
+   how.n_seqs = BATCH;
+   how.steps = STEPS;
+   how.warmup = 5;
+   how.lr = 4e-3;
+   how.weight_decay = 0.1;
+   how.clip_norm = 1;
+   if (argc > 2 && !strcmp(argv[1], "--threads")) how.n_threads = atoi(argv[2]);
+
+   make_text();
+   mod_model *model = mod_model_create(&cfg, NULL, &err);
+   CHECK(model != NULL && mod_model_randomize(model, 1, NULL) == MOD_RESULT_OK);
+   mod_trainer *trainer = mod_trainer_create(model, &how, NULL, &err);
+   CHECK(trainer != NULL);
+   if (!trainer) return test_end();
+
+   int tokens[BATCH * CONTEXT], targets[BATCH * CONTEXT], clipped = 0;
+   double first_loss = 0, last_loss = 0;
+   uint32_t state = 99;
+   for (int step = 0; step < STEPS; ++step) {
+      mod_batch batch;
+      mod_step_info info;
+      memset(&batch, 0, sizeof batch);
+      batch.n_seqs = BATCH;
+      batch.length = CONTEXT;
+      batch.tokens = tokens;
+      batch.targets = targets;
+      for (int s = 0; s < BATCH; ++s) {
+         state = state * 1664525u + 1013904223u;
+         int start = (int)((state >> 8) % (uint32_t)(TEXT - CONTEXT));
+         for (int i = 0; i < CONTEXT; ++i) {
+            tokens[s * CONTEXT + i] = text[start + i];
+            targets[s * CONTEXT + i] = text[start + i + 1];
+         }
+      }
+      CHECK(mod_train_step(trainer, &batch, &info, &err) == MOD_RESULT_OK);
+      clipped += info.grad_norm > how.clip_norm;
+      if (step == 0) first_loss = info.loss;
+      last_loss = info.loss;
+   }
+   CHECKF(last_loss < 0.8 * first_loss, "loss %g, then %g", first_loss, last_loss);
+   CHECKF(clipped > 0 && clipped < STEPS, "%d steps clipped", clipped);
+
+   /* Sampling: half of the tokens greedily, half by chance; the window is the last CONTEXT tokens. The thresholds are
+      the predictors' base rate, so that some tokens enter and some do not. */
+   int out[PROMPT + SAMPLES], n = PROMPT, entered = 0, passed = 0;
+   size_t n_params, bytes = 0;
+   mod_tape_desc fwd;
+   mod_batch batch;
+   mod_sample_desc warm;
+   memset(&fwd, 0, sizeof fwd);
+   memset(&batch, 0, sizeof batch);
+   memset(&warm, 0, sizeof warm);
+   fwd.forward_only = 1;
+   batch.n_seqs = 1;
+   batch.length = CONTEXT;
+   batch.mode = MOD_MODE_CAUSAL;
+   warm.temperature = 0.9;
+   warm.top_k = 20;
+   warm.top_p = 0.95;
+   warm.seed = 7;
+   for (int b = 0; b < cfg.n_layers; ++b) mod_model_thresholds(model)[b] = -1.0986122886681098;
+   CHECK(mod_forward_plan(&cfg, &batch, &fwd, &bytes, &err) == MOD_RESULT_OK);
+   mod_tape *tape = mod_tape_create(&fwd, bytes, NULL, &err);
+   CHECK(tape != NULL);
+   for (int i = 0; i < PROMPT; ++i) out[i] = text[i];
+   while (tape && n < PROMPT + SAMPLES) {
+      mod_forward f;
+      int start = n > CONTEXT ? n - CONTEXT : 0;
+      batch.length = n - start;
+      batch.tokens = out + start;
+      mod_tape_reset(tape);
+      if (!CHECK(mod_model_forward(model, tape, NULL, &batch, &f, &err) == MOD_RESULT_OK)) break;
+      for (int b = 0; b < cfg.n_layers; ++b)
+         if (f.blocks[b].routed) {
+            entered += (int)f.blocks[b].kept;
+            passed += (int)(f.blocks[b].tokens - f.blocks[b].kept);
+         }
+      out[n] = mod_sample(f.logits->data + (size_t)(n - start - 1) * VOCAB, VOCAB, n % 2 ? &warm : NULL, (uint64_t)n, &err);
+      if (!CHECK(out[n] >= 0)) break;
+      ++n;
+   }
+   CHECK(n == PROMPT + SAMPLES);
+   CHECKF(entered > 500 && passed > 500, "%d entered, %d passed", entered, passed);
+
+   const mod_real *weights = mod_model_params(model, &n_params);
+   uint64_t weights_hash = test_hash_f32(weights, n_params), tokens_hash = test_hash_int(out + PROMPT, SAMPLES);
+   if (print) {
+      printf("0x%016llx 0x%016llx\n", (unsigned long long)weights_hash, (unsigned long long)tokens_hash);
+      if (test_failed) return test_end();
+   } else {
+      CHECKF(weights_hash == HASH_WEIGHTS, "0x%016llx", (unsigned long long)weights_hash);
+      CHECKF(tokens_hash == HASH_TOKENS, "0x%016llx", (unsigned long long)tokens_hash);
+   }
+   mod_tape_destroy(tape);
+   mod_trainer_destroy(trainer);
+   mod_model_destroy(model);
+   return print ? 0 : test_end();
+}
