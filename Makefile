@@ -1,0 +1,97 @@
+# mod.h is one file and needs no build; this builds its examples and runs its tests. `make help` lists the targets.
+# Needs gcc or clang, make, sh, libc and libm. CC=clang, CFLAGS=-O2 and the like are honoured; OpenMP is used if found.
+
+BUILD  := build
+CFLAGS ?= -O3 -g0
+WARN   := -Wall -Wextra -Wshadow
+STD    := -std=c99
+LDLIBS := -lm
+
+# The C++ compiler that belongs to CC: clang++ to clang, g++-12 to gcc-12, c++ to cc.
+ifeq ($(origin CXX),default)
+CXX := $(if $(filter cc,$(CC)),c++,$(subst gcc,g++,$(subst clang,clang++,$(CC))))
+endif
+
+# What the compilers can do is asked once, by building a small program; not for goals that build nothing.
+ifneq ($(filter-out clean help,$(or $(MAKECMDGOALS),all)),)
+$(shell mkdir -p $(BUILD))
+HASH   := \#
+PROBE  := $(BUILD)/.probe-$(shell echo $$$$)
+OPENMP := $(shell printf '%s\n' '$(HASH)include <omp.h>' 'int main(void) { return omp_get_max_threads() < 1; }' >$(PROBE).c; \
+            $(CC) $(CFLAGS) -fopenmp $(PROBE).c -o $(PROBE).x 2>/dev/null && ./$(PROBE).x && echo -fopenmp; \
+            rm -f $(PROBE).c $(PROBE).x)
+HAVE_CXX := $(shell printf '%s\n' '$(HASH)include <cmath>' 'int main() { return 0; }' >$(PROBE).cc; \
+              $(CXX) -std=c++11 $(PROBE).cc -o $(PROBE).x 2>/dev/null && echo yes; rm -f $(PROBE).cc $(PROBE).x)
+endif
+
+EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/*.c))
+# tests/test_x_f64.c is the second half of tests/test_x.c and no program.
+TESTS    := $(patsubst tests/%.c,$(BUILD)/%,$(filter-out %_f64.c,$(wildcard tests/test_*.c)))
+
+# The bits must not depend on language or level: tests/test_hash.c in each of these forms.
+HASH_C   := $(foreach std,c99 gnu17,$(foreach level,O0 O2 O3,$(BUILD)/test_hash-$(std)-$(level)))
+ifeq ($(filter -O3,$(CFLAGS)),-O3) # then this one is build/test_hash itself
+HASH_C   := $(filter-out %-c99-O3,$(HASH_C))
+endif
+HASH_CXX := $(foreach level,O0 O2 O3,$(BUILD)/test_hash-c++11-$(level))
+ifeq ($(wildcard tests/test_hash.c),)
+HASHES :=
+SKIPS  := -s 'test_hash in other forms: there is no tests/test_hash.c'
+else ifeq ($(HAVE_CXX),yes)
+HASHES := $(HASH_C) $(HASH_CXX)
+SKIPS  :=
+else
+HASHES := $(HASH_C)
+SKIPS  := -s 'test_hash as C++11: no C++ compiler ($(CXX))'
+endif
+
+# `make test` builds on all cores even without -j: most of its time is building.
+CORES := $(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),2)
+
+.PHONY: all run programs test check clean help FORCE
+.DELETE_ON_ERROR:
+
+all: $(EXAMPLES)
+
+run: $(BUILD)/lm
+	@./$(BUILD)/lm run
+
+programs: $(TESTS) $(HASHES)
+
+test:
+	@$(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(CORES)) programs
+	@sh tests/run.sh $(SKIPS) $(TESTS) $(HASHES)
+
+check:
+	@bash tests/check.sh
+
+clean:
+	rm -rf $(BUILD)
+
+help:
+	@echo 'make         builds the examples into $(BUILD)/'
+	@echo 'make run     trains a small model on text, samples from it, shows its routes (examples/lm.c)'
+	@echo 'make test    builds and runs the tests: one compiler is enough, under 5 minutes'
+	@echo 'make check   strict builds, standards, sanitizers, symbols, other compilers and processors, under 15 minutes;'
+	@echo '             what is not installed is skipped (tests/deps.sh installs it with apt)'
+	@echo 'make clean   removes $(BUILD)/'
+	@echo 'Settings: CC=clang  CXX=clang++  CFLAGS=-O2  OPENMP= (off)  -j2'
+
+# Changes when the compiler or its flags do, so that everything is built again then.
+$(BUILD)/flags: FORCE
+	@mkdir -p $(BUILD)
+	@echo '$(CC) $(CXX) $(CFLAGS) $(OPENMP) $(LDFLAGS)' | cmp -s - $@ || echo '$(CC) $(CXX) $(CFLAGS) $(OPENMP) $(LDFLAGS)' >$@
+
+TEST_DEPS := mod.h tests/test.h $(wildcard tests/*_f64.c) $(BUILD)/flags
+
+$(HASH_C): $(BUILD)/test_hash-%: tests/test_hash.c $(TEST_DEPS)
+	$(CC) -std=$(firstword $(subst -, ,$*)) -$(lastword $(subst -, ,$*)) $(WARN) $(OPENMP) $< -o $@ $(LDFLAGS) $(LDLIBS)
+
+$(HASH_CXX): $(BUILD)/test_hash-%: tests/test_hash.c $(TEST_DEPS)
+	$(CXX) -x c++ -std=c++11 -$(lastword $(subst -, ,$*)) $(WARN) $(OPENMP) $< -x none -o $@ $(LDFLAGS) $(LDLIBS)
+
+$(BUILD)/test_%: tests/test_%.c $(TEST_DEPS)
+	$(CC) $(STD) $(CFLAGS) $(WARN) $(OPENMP) $< $(wildcard tests/test_$*_f64.c) -o $@ $(LDFLAGS) $(LDLIBS)
+
+$(BUILD)/%: examples/%.c mod.h $(wildcard examples/*.h examples/common/*.h) $(BUILD)/flags
+	$(CC) $(STD) $(CFLAGS) $(WARN) $(OPENMP) $< -o $@ $(LDFLAGS) $(LDLIBS)

@@ -1,0 +1,2373 @@
+/* test_refuse.c - what the library refuses. One row (a function) per public function of mod.h calls it with NULL, zero,
+   negative, huge and non-finite arguments and looks at four things: the code, a sentence that says something, that
+   nothing was written, and that the same call without a mod_error gives the same. The names of the public functions are
+   read from mod.h itself: one without a row fails, and so does a row whose function is gone.
+
+   Then memory: every size that is too small, every misalignment, every failing allocation; and sizes that overflow. */
+#define MOD_IMPLEMENTATION
+#include "../mod.h"
+#include "test.h"
+#include <math.h>
+
+#define NAN_ ((double)NAN)
+#define INF_ ((double)INFINITY)
+
+/* ----------------------------------------------------------------------------------------------------- refusals -- */
+
+/* Stands for any error where the header does not say which: an argument that is both too large and does not fit. */
+#define REFUSAL ((mod_result)1)
+
+static mod_error err;
+static const char *row_name = ""; /* the public function whose row runs */
+static int row_hits;              /* checks of this row that call it */
+
+static void note(const char *text)
+{
+   const char *at = strstr(text, row_name);
+   if (at && at[strlen(row_name)] == '(') ++row_hits;
+}
+
+/* A check that belongs to this row's function. */
+#define HOLDS(ok)    \
+   do {              \
+      note(#ok);     \
+      CHECK(ok);     \
+   } while (0)
+
+/* A sentence and not a word: at least three words. */
+static int is_sentence(const char *text)
+{
+   int spaces = 0;
+   if (!text) return 0;
+   for (const char *c = text; *c; ++c) spaces += *c == ' ';
+   return spaces >= 2 && strlen(text) >= 12;
+}
+
+/* Memory that a refused call must leave alone. */
+#define WATCH_MAX 32768
+static struct {
+   const void *at;
+   size_t size;
+   unsigned char copy[WATCH_MAX];
+} watched[6];
+static int n_watched;
+
+static void watch(const void *at, size_t size)
+{
+   if (!at || size > WATCH_MAX || n_watched == 6) {
+      printf("test_refuse: cannot watch %lu bytes\n", (unsigned long)size);
+      exit(2);
+   }
+   watched[n_watched].at = at;
+   watched[n_watched].size = size;
+   memcpy(watched[n_watched++].copy, at, size);
+}
+/* An output: filled with a pattern that no function writes, then watched. */
+static void watch_out(void *at, size_t size)
+{
+   memset(at, 0xA5, size);
+   watch(at, size);
+}
+static void unwatch(void) { n_watched = 0; }
+static int untouched(void)
+{
+   for (int i = 0; i < n_watched; ++i)
+      if (memcmp(watched[i].at, watched[i].copy, watched[i].size)) return 0;
+   return 1;
+}
+
+static void soil(void)
+{
+   err.code = (mod_result)77;
+   err.message = NULL;
+   err.block = -77;
+   err.where = -77;
+}
+
+static int same_code(mod_result got, mod_result expected)
+{
+   return expected == REFUSAL ? got <= MOD_RESULT_ARG && got >= MOD_RESULT_LAST : got == expected;
+}
+
+static void refused(mod_result got, mod_result expected, const char *text, int line)
+{
+   char why[200];
+   note(text);
+   snprintf(why, sizeof why, "got %s, expected %s; said: %s", mod_result_name(got),
+            expected == REFUSAL ? "any error" : mod_result_name(expected), err.message ? err.message : "(nothing)");
+   test_check(same_code(got, expected), text, __FILE__, line, why);
+   test_check(err.code == got, text, __FILE__, line, "err.code is not the result");
+   test_check(is_sentence(err.message), text, __FILE__, line, why);
+   test_check(err.block >= -1 && err.where != -77, text, __FILE__, line, "err.block or err.where not set");
+   test_check(untouched(), text, __FILE__, line, "wrote something though it refused");
+}
+
+/* `call` uses e as its mod_error, and is made with one and without. */
+#define REFUSED(expected, call)                                                                          \
+   do {                                                                                                  \
+      mod_error *e = &err;                                                                               \
+      mod_result got_;                                                                                   \
+      soil();                                                                                            \
+      got_ = (call);                                                                                     \
+      refused(got_, expected, #call, __LINE__);                                                          \
+      e = NULL;                                                                                          \
+      test_check((call) == got_, #call, __FILE__, __LINE__, "another result without a mod_error");       \
+      test_check(untouched(), #call, __FILE__, __LINE__, "wrote something though it refused");           \
+   } while (0)
+
+/* The same for calls that return a pointer. */
+#define REFUSED_NULL(expected, call)                                                                     \
+   do {                                                                                                  \
+      mod_error *e = &err;                                                                               \
+      soil();                                                                                            \
+      test_check((call) == NULL, #call, __FILE__, __LINE__, "should be NULL");                           \
+      refused(err.code, expected, #call, __LINE__);                                                      \
+      e = NULL;                                                                                          \
+      test_check((call) == NULL, #call, __FILE__, __LINE__, "should be NULL without a mod_error too");   \
+   } while (0)
+
+/* Success is reported in the mod_error as well. */
+#define ACCEPTED(call)                                                                                   \
+   do {                                                                                                  \
+      mod_error *e = &err;                                                                               \
+      mod_result got_;                                                                                   \
+      note(#call);                                                                                       \
+      soil();                                                                                            \
+      got_ = (call);                                                                                     \
+      test_check(got_ == MOD_RESULT_OK, #call, __FILE__, __LINE__, err.message ? err.message : "");      \
+      test_check(err.code == MOD_RESULT_OK && err.message, #call, __FILE__, __LINE__, "err not set");    \
+      e = NULL;                                                                                          \
+      test_check((call) == MOD_RESULT_OK, #call, __FILE__, __LINE__, "fails without a mod_error");       \
+   } while (0)
+
+/* ------------------------------------------------------------------------------------------------------- memory -- */
+
+/* `size` bytes, `offset` past a multiple of 16, between two guards that fenced() looks at. */
+enum { FENCE = 64 };
+static unsigned char *fence_block, *fence_base;
+static size_t fence_size;
+
+static unsigned char *fence(size_t size, size_t offset)
+{
+   size_t whole = size + 2 * FENCE + 32;
+   unsigned char *base;
+   free(fence_block);
+   fence_block = (unsigned char *)malloc(whole);
+   if (!fence_block) exit(2);
+   memset(fence_block, 0x5A, whole);
+   base = fence_block + (16 - (uintptr_t)fence_block % 16) % 16;
+   fence_base = base + FENCE + offset;
+   fence_size = size;
+   return fence_base;
+}
+static int fenced(void)
+{
+   for (int i = 1; i <= FENCE; ++i)
+      if (fence_base[-i] != 0x5A) return 0;
+   for (size_t i = 0; i < FENCE; ++i)
+      if (fence_base[fence_size + i] != 0x5A) return 0;
+   return 1;
+}
+static void unfence(void)
+{
+   free(fence_block);
+   fence_block = NULL;
+}
+
+/* An allocator that counts, fails on the call number fail_at, and has no more than a gibibyte. */
+static struct {
+   int calls, live, fail_at, frees_null;
+   size_t offset; /* misaligns what it gives */
+} heap;
+static void heap_start(int fail_at)
+{
+   memset(&heap, 0, sizeof heap);
+   heap.fail_at = fail_at;
+}
+static void *heap_alloc(size_t size, void *user)
+{
+   char *p;
+   CHECK(user == &heap);
+   if (++heap.calls == heap.fail_at || size > (size_t)1 << 30) return NULL;
+   p = (char *)malloc(size + 32);
+   if (!p) return NULL;
+   ++heap.live;
+   p[0] = (char)heap.offset;
+   return p + 16 + heap.offset;
+}
+static void heap_free(void *memory, void *user)
+{
+   CHECK(user == &heap);
+   if (!memory) {
+      ++heap.frees_null;
+      return;
+   }
+   --heap.live;
+   free((char *)memory - 16 - heap.offset);
+}
+static const mod_allocator heap_allocator = {heap_alloc, heap_free, &heap};
+
+/* --------------------------------------------------------------------------------- plumbing, config, rng, route -- */
+
+static void row_mod_version(void) { HOLDS(mod_version() == MOD_H_VERSION); }
+
+static void row_mod_build_info(void)
+{
+   const char *text = mod_build_info();
+   HOLDS(mod_build_info() != NULL);
+   CHECK(text && strlen(text) >= 12 && !strchr(text, '\n'));
+}
+
+static void row_mod_result_name(void)
+{
+   HOLDS(strcmp(mod_result_name(MOD_RESULT_OK), "OK") == 0);
+   HOLDS(strcmp(mod_result_name(MOD_RESULT_SHAPE), "SHAPE") == 0);
+   HOLDS(strcmp(mod_result_name((mod_result)1), "UNKNOWN") == 0);
+   HOLDS(strcmp(mod_result_name((mod_result)(MOD_RESULT_LAST - 1)), "UNKNOWN") == 0);
+   HOLDS(strcmp(mod_result_name((mod_result)INT32_MAX), "UNKNOWN") == 0);
+   HOLDS(strcmp(mod_result_name((mod_result)INT32_MIN), "UNKNOWN") == 0);
+   for (int r = MOD_RESULT_LAST; r < 0; ++r) HOLDS(strcmp(mod_result_name((mod_result)r), "UNKNOWN") != 0);
+}
+
+static void row_mod_arena_init(void)
+{
+   mod_arena a;
+   unsigned char *memory = fence(64, 0);
+   watch_out(&a, sizeof a);
+   REFUSED(MOD_RESULT_ARG, mod_arena_init(NULL, memory, 64, e));
+   REFUSED(MOD_RESULT_ARG, mod_arena_init(NULL, NULL, 0, e));
+   for (size_t off = 1; off < 8; ++off) REFUSED(MOD_RESULT_ALIGN, mod_arena_init(&a, memory + off, 48, e));
+   unwatch();
+   ACCEPTED(mod_arena_init(&a, memory, 64, e));
+   CHECK(a.base == memory && a.size == 64 && a.used == 0 && a.peak == 0);
+   ACCEPTED(mod_arena_init(&a, memory + 8, 8, e));
+   ACCEPTED(mod_arena_init(&a, memory, 0, e));
+   ACCEPTED(mod_arena_init(&a, NULL, SIZE_MAX, e));
+   ACCEPTED(mod_arena_init(&a, NULL, 0, e));
+   CHECK(fenced());
+}
+
+static void row_mod_arena_push(void)
+{
+   for (int counting = 0; counting < 2; ++counting) {
+      mod_arena a;
+      void *out, *first;
+      unsigned char *memory = fence(64, 0);
+      CHECK(mod_arena_init(&a, counting ? NULL : memory, 64, NULL) == MOD_RESULT_OK);
+      CHECK(mod_arena_push(&a, 3, 4, &first, NULL) == MOD_RESULT_OK && first == (counting ? NULL : memory));
+      CHECK(a.used >= 12 && a.peak >= 12);
+      watch(&a, sizeof a);
+      watch_out(&out, sizeof out);
+      watch(memory, 64);
+      REFUSED(MOD_RESULT_ARG, mod_arena_push(NULL, 1, 1, &out, e));
+      REFUSED(MOD_RESULT_ARG, mod_arena_push(&a, 1, 1, NULL, e));
+      REFUSED(MOD_RESULT_MEMORY, mod_arena_push(&a, 53, 1, &out, e));
+      REFUSED(MOD_RESULT_MEMORY, mod_arena_push(&a, 1, 65, &out, e));
+      REFUSED(MOD_RESULT_MEMORY, mod_arena_push(&a, 1, SIZE_MAX, &out, e));
+      REFUSED(MOD_RESULT_MEMORY, mod_arena_push(&a, SIZE_MAX, 1, &out, e));
+      REFUSED(MOD_RESULT_MEMORY, mod_arena_push(&a, SIZE_MAX - 15, 1, &out, e)); /* used + this wraps to small */
+      REFUSED(MOD_RESULT_MEMORY, mod_arena_push(&a, SIZE_MAX - a.used + 2, 1, &out, e));
+      REFUSED(MOD_RESULT_MEMORY, mod_arena_push(&a, SIZE_MAX, SIZE_MAX, &out, e)); /* the product wraps to 1 */
+      REFUSED(MOD_RESULT_MEMORY, mod_arena_push(&a, SIZE_MAX / 2 + 1, 2, &out, e)); /* the product wraps to 0 */
+      REFUSED(MOD_RESULT_MEMORY, mod_arena_push(&a, SIZE_MAX / 4 + 2, 4, &out, e)); /* the product wraps to 4 */
+      unwatch();
+      HOLDS(mod_arena_push(&a, 48, 1, &out, &err) == MOD_RESULT_OK && err.code == MOD_RESULT_OK);
+      CHECK(out == (counting ? NULL : memory + 16) && a.used == 64 && a.peak == 64);
+      REFUSED(MOD_RESULT_MEMORY, mod_arena_push(&a, 1, 1, &out, e));
+      CHECK(fenced());
+   }
+   { /* a counting arena at the end of the address space */
+      mod_arena a;
+      void *out;
+      CHECK(mod_arena_init(&a, NULL, SIZE_MAX, NULL) == MOD_RESULT_OK);
+      CHECK(mod_arena_push(&a, SIZE_MAX - 31, 1, &out, NULL) == MOD_RESULT_OK);
+      watch(&a, sizeof a);
+      REFUSED(MOD_RESULT_MEMORY, mod_arena_push(&a, 64, 1, &out, e));
+      unwatch();
+   }
+}
+
+static void row_mod_arena_rewind(void)
+{
+   mod_arena a;
+   void *out;
+   unsigned char *memory = fence(64, 0);
+   CHECK(mod_arena_init(&a, memory, 64, NULL) == MOD_RESULT_OK);
+   CHECK(mod_arena_push(&a, 16, 1, &out, NULL) == MOD_RESULT_OK);
+   watch(&a, sizeof a);
+   REFUSED(MOD_RESULT_ARG, mod_arena_rewind(NULL, 0, e));
+   REFUSED(MOD_RESULT_ARG, mod_arena_rewind(&a, 17, e));
+   REFUSED(MOD_RESULT_ARG, mod_arena_rewind(&a, SIZE_MAX, e));
+   unwatch();
+   ACCEPTED(mod_arena_rewind(&a, 16, e));
+   ACCEPTED(mod_arena_rewind(&a, 0, e));
+   CHECK(a.used == 0 && a.peak == 16);
+}
+
+/* A model that is valid, small, and has something of everything. */
+static mod_config small_config(void)
+{
+   mod_config cfg;
+   memset(&cfg, 0, sizeof cfg);
+   cfg.vocab_size = 8;
+   cfg.context = 4;
+   cfg.n_layers = 2;
+   cfg.d_model = 8;
+   cfg.n_heads = 2;
+   cfg.capacity = 0.5;
+   return cfg;
+}
+static mod_train_desc small_desc(void)
+{
+   mod_train_desc how;
+   memset(&how, 0, sizeof how);
+   how.n_seqs = 2;
+   how.length = 4;
+   how.steps = 10;
+   return how;
+}
+/* The limits that the header names, all at once: a dense model, so that its parameters are easily counted. */
+static mod_config huge_config(void)
+{
+   mod_config cfg;
+   memset(&cfg, 0, sizeof cfg);
+   cfg.vocab_size = 1 << 20;
+   cfg.context = 1 << 20;
+   cfg.n_layers = 1024;
+   cfg.d_model = 1 << 16;
+   cfg.d_ff = 1 << 18;
+   cfg.select = MOD_SELECT_ALL;
+   return cfg;
+}
+
+static void row_mod_config_resolve(void)
+{
+   static const int extreme[] = {0, -1, 1, INT32_MIN, INT32_MAX};
+   mod_config zero, cfg;
+   memset(&zero, 0, sizeof zero);
+   cfg = mod_config_resolve(NULL);
+   HOLDS(mod_config_resolve(NULL).vocab_size == 0);
+   CHECK(memcmp(&cfg, &zero, sizeof cfg) == 0);
+   cfg = mod_config_resolve(&zero);
+   CHECK(cfg.vocab_size == 0 && cfg.d_model == 0);
+   for (size_t i = 0; i < sizeof extreme / sizeof *extreme; ++i)
+      for (size_t j = 0; j < sizeof extreme / sizeof *extreme; ++j) {
+         cfg = zero;
+         cfg.vocab_size = cfg.context = cfg.n_layers = cfg.d_model = extreme[i];
+         cfg.n_heads = cfg.d_ff = cfg.route_first = cfg.route_every = extreme[j];
+         cfg.activation = j % 2 ? MOD_ACTIVATION_SWIGLU : extreme[j];
+         HOLDS(mod_config_resolve(&cfg).d_model == extreme[i]);
+      }
+   cfg = small_config();
+   cfg.capacity = cfg.norm_eps = cfg.rope_base = NAN_;
+   CHECK(isnan(mod_config_resolve(&cfg).capacity)); /* not replaced: mod_config_check shall see it */
+   cfg = small_config();
+   CHECK(mod_config_resolve(&cfg).n_kv_heads == 2 && mod_config_resolve(&cfg).d_ff == 32);
+}
+
+/* Refused by mod_config_check with a sentence that names the field, and by everything that takes a config. */
+static int bad_fields;
+static void bad_config(const mod_config *cfg, const char *field)
+{
+   mod_plan plan;
+   REFUSED(MOD_RESULT_CONFIG, mod_config_check(cfg, e));
+   if (!err.message) err.message = "";
+   CHECKF(strstr(err.message, field) != NULL, "%s is not in: %s", field, err.message);
+   CHECK(mod_model_plan(cfg, NULL, &plan, NULL) == MOD_RESULT_CONFIG);
+   ++bad_fields;
+}
+static void bad_int(const char *field, size_t offset, int value)
+{
+   mod_config cfg = small_config();
+   memcpy((char *)&cfg + offset, &value, sizeof value);
+   bad_config(&cfg, field);
+}
+static void bad_double(const char *field, size_t offset, double value)
+{
+   mod_config cfg = small_config();
+   memcpy((char *)&cfg + offset, &value, sizeof value);
+   bad_config(&cfg, field);
+}
+#define BAD_INT(field, value) bad_int(#field, offsetof(mod_config, field), value)
+#define BAD_DOUBLE(field, value) bad_double(#field, offsetof(mod_config, field), value)
+
+static void row_mod_config_check(void)
+{
+   mod_config cfg = small_config();
+   mod_block_config blocks[2];
+   ACCEPTED(mod_config_check(&cfg, e));
+   REFUSED(MOD_RESULT_ARG, mod_config_check(NULL, e));
+   memset(&cfg, 0, sizeof cfg);
+   REFUSED(MOD_RESULT_CONFIG, mod_config_check(&cfg, e));
+   bad_fields = 0;
+#define BAD_COUNT(field, limit) /* required, at least 1, at most `limit` */ \
+   BAD_INT(field, 0);                                                       \
+   BAD_INT(field, -1);                                                      \
+   BAD_INT(field, (limit) + 1);                                             \
+   BAD_INT(field, INT32_MIN);                                               \
+   BAD_INT(field, INT32_MAX)
+   BAD_COUNT(vocab_size, 1 << 20);
+   BAD_COUNT(context, 1 << 20);
+   BAD_COUNT(n_layers, 1024);
+   BAD_COUNT(d_model, 1 << 16);
+   BAD_INT(n_heads, -1);
+   BAD_INT(n_heads, 3);
+   BAD_INT(n_heads, 16);
+   BAD_INT(n_heads, INT32_MAX);
+   BAD_INT(n_kv_heads, -1);
+   BAD_INT(n_kv_heads, 3);
+   BAD_INT(n_kv_heads, 4);
+   BAD_INT(n_kv_heads, INT32_MAX);
+   BAD_INT(d_ff, -1);
+   BAD_INT(d_ff, (1 << 18) + 1);
+   BAD_INT(d_ff, INT32_MAX);
+#define BAD_ENUM(field, last) \
+   BAD_INT(field, -1);        \
+   BAD_INT(field, (last) + 1); \
+   BAD_INT(field, INT32_MAX); \
+   BAD_INT(field, INT32_MIN)
+   BAD_ENUM(norm, MOD_NORM_LAYER);
+   BAD_ENUM(position, MOD_POSITION_LEARNED);
+   BAD_ENUM(activation, MOD_ACTIVATION_SWIGLU);
+   BAD_ENUM(bias, MOD_BIAS_ON);
+   BAD_ENUM(head, MOD_HEAD_UNTIED);
+   BAD_ENUM(select, MOD_SELECT_STOCHASTIC);
+   BAD_ENUM(gate, MOD_GATE_ONE);
+   BAD_ENUM(causal, MOD_CAUSAL_NONE);
+   BAD_INT(route_first, -1);
+   BAD_INT(route_first, INT32_MIN);
+   BAD_INT(route_every, -1);
+   BAD_INT(route_every, INT32_MIN);
+#define BAD_REAL(field)       \
+   BAD_DOUBLE(field, NAN_);   \
+   BAD_DOUBLE(field, INF_);   \
+   BAD_DOUBLE(field, -INF_)
+   BAD_REAL(capacity);
+   BAD_DOUBLE(capacity, -0.5);
+   BAD_DOUBLE(capacity, 1.0000001);
+   BAD_REAL(gate_scale);
+   BAD_REAL(router_loss);
+   BAD_DOUBLE(router_loss, -1);
+   BAD_REAL(predictor_loss);
+   BAD_DOUBLE(predictor_loss, -1);
+   BAD_REAL(norm_eps);
+   BAD_DOUBLE(norm_eps, -1e-5);
+   BAD_REAL(rope_base);
+   BAD_DOUBLE(rope_base, -10000);
+   CHECK(bad_fields == 20 + 11 + 32 + 4 + 18 + 6);
+
+   /* RoPE turns pairs: an odd head has none. Learned positions have no such need. */
+   cfg = small_config();
+   cfg.d_model = 6;
+   REFUSED(MOD_RESULT_CONFIG, mod_config_check(&cfg, e));
+   cfg.position = MOD_POSITION_LEARNED;
+   ACCEPTED(mod_config_check(&cfg, e));
+
+   for (int b = 0; b < 2; ++b) /* the list of blocks: which one is named in err.block */
+      for (int c = 0; c < 9; ++c) {
+         static const double share[] = {NAN_, INF_, -0.1, 1.5};
+         memset(blocks, 0, sizeof blocks);
+         cfg = small_config();
+         cfg.blocks = blocks;
+         ACCEPTED(mod_config_check(&cfg, e));
+         if (c < 4) blocks[b].capacity = share[c];
+         else if (c == 4) blocks[b].select = -1;
+         else if (c == 5) blocks[b].select = MOD_SELECT_STOCHASTIC + 1;
+         else if (c == 6) blocks[b].gate = -1;
+         else if (c == 7) blocks[b].gate = MOD_GATE_ONE + 1;
+         else blocks[b].gate = INT32_MAX;
+         REFUSED(MOD_RESULT_CONFIG, mod_config_check(&cfg, e));
+         CHECK(err.block == b);
+      }
+   cfg = huge_config();
+   ACCEPTED(mod_config_check(&cfg, e));
+}
+
+static void row_mod_config_block(void)
+{
+   mod_config cfg = small_config();
+   mod_block_config zero, got;
+   static const int outside[] = {-1, 2, INT32_MIN, INT32_MAX};
+   memset(&zero, 0, sizeof zero);
+   got = mod_config_block(NULL, 0);
+   HOLDS(mod_config_block(NULL, 0).select == 0);
+   CHECK(memcmp(&got, &zero, sizeof got) == 0);
+   for (int i = 0; i < 4; ++i) {
+      got = mod_config_block(&cfg, outside[i]);
+      CHECK(memcmp(&got, &zero, sizeof got) == 0);
+   }
+   HOLDS(mod_config_block(&cfg, 0).select == MOD_SELECT_ALL && mod_config_block(&cfg, 0).capacity == 1);
+   HOLDS(mod_config_block(&cfg, 1).select == MOD_SELECT_LEARNED && mod_config_block(&cfg, 1).capacity == 0.5);
+   cfg.n_layers = INT32_MIN;
+   HOLDS(mod_config_block(&cfg, 0).select == 0);
+   cfg.n_layers = INT32_MAX; /* nonsense in the other fields must not divide by zero or overflow */
+   cfg.route_every = cfg.route_first = INT32_MAX;
+   HOLDS(mod_config_block(&cfg, INT32_MAX - 1).select >= 0);
+   cfg.route_every = cfg.route_first = INT32_MIN;
+   HOLDS(mod_config_block(&cfg, INT32_MAX - 1).select >= 0);
+   cfg.route_every = -1;
+   HOLDS(mod_config_block(&cfg, 5).select >= 0);
+}
+
+static void row_mod_random_stream(void)
+{
+   HOLDS(mod_random_stream(NULL) == mod_random_stream(""));
+   HOLDS(mod_random_stream("a") != mod_random_stream("b"));
+}
+static void row_mod_random_substream(void)
+{
+   HOLDS(mod_random_substream(0, 0) != mod_random_substream(0, UINT64_MAX));
+   HOLDS(mod_random_substream(UINT64_MAX, UINT64_MAX) != mod_random_substream(UINT64_MAX, 0));
+}
+static void row_mod_random_bits(void)
+{
+   HOLDS(mod_random_bits(0, 0, 0) != mod_random_bits(0, 0, 1));
+   HOLDS(mod_random_bits(UINT64_MAX, UINT64_MAX, UINT64_MAX) != mod_random_bits(0, 0, 0));
+}
+static const uint64_t corner[] = {0, 1, UINT64_MAX, UINT64_MAX - 1, (uint64_t)1 << 63, (uint64_t)1 << 32};
+static void row_mod_random_uniform(void)
+{
+   for (int i = 0; i < 216; ++i) {
+      double u = mod_random_uniform(corner[i / 36], corner[i / 6 % 6], corner[i % 6]);
+      CHECK(u >= 0 && u < 1);
+   }
+   HOLDS(mod_random_uniform(0, 0, 0) != mod_random_uniform(0, 0, 1));
+}
+static void row_mod_random_normal(void)
+{
+   for (int i = 0; i < 216; ++i) {
+      double x = mod_random_normal(corner[i / 36], corner[i / 6 % 6], corner[i % 6]);
+      CHECK(x > -6.8 && x < 6.8);
+   }
+   HOLDS(mod_random_normal(0, 0, 0) != mod_random_normal(0, 0, 1));
+}
+
+static void row_mod_route_capacity(void)
+{
+   static const double bad[] = {0, -0.0, -0.1, 1.0000001, 2, 1e300, NAN_, INF_, -INF_};
+   for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) HOLDS(mod_route_capacity(10, bad[i]) == -1);
+   HOLDS(mod_route_capacity(-1, 0.5) == -1);
+   HOLDS(mod_route_capacity(INT32_MIN, 0.5) == -1);
+   HOLDS(mod_route_capacity(0, 0.5) == 0);
+   HOLDS(mod_route_capacity(INT32_MAX, 1) == INT32_MAX);
+   HOLDS(mod_route_capacity(INT32_MAX, 1e-300) == 1);
+   HOLDS(mod_route_capacity(1, 4.9e-324) == 1);
+}
+
+static void row_mod_route_topk(void)
+{
+   mod_real score[4] = {1, 2, 3, 4};
+   int kept[4];
+   watch_out(kept, sizeof kept);
+   REFUSED(MOD_RESULT_ARG, mod_route_topk(NULL, 4, 2, kept, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_topk(score, 4, 2, NULL, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_topk(score, -1, 0, kept, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_topk(score, INT32_MIN, 1, kept, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_topk(score, 4, -1, kept, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_topk(score, 4, INT32_MIN, kept, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_topk(score, 4, 5, kept, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_topk(score, 4, INT32_MAX, kept, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_topk(score, 0, 1, kept, e));
+   for (int at = 0; at < 4; ++at)
+      for (int k = 1; k <= 4; ++k) { /* wherever it is, and whatever k: k = n needs no comparison, but finds it too */
+         score[at] = (mod_real)NAN_;
+         REFUSED(MOD_RESULT_NUMERIC, mod_route_topk(score, 4, k, kept, e));
+         CHECK(err.where == at);
+         score[at] = (mod_real)(at + 1);
+      }
+   unwatch();
+   ACCEPTED(mod_route_topk(NULL, 0, 0, NULL, e));
+   ACCEPTED(mod_route_topk(score, 4, 0, kept, e));
+   score[1] = (mod_real)INF_;
+   score[3] = (mod_real)-INF_;
+   ACCEPTED(mod_route_topk(score, 4, 4, kept, e));
+}
+
+static void row_mod_route_threshold(void)
+{
+   mod_real score[4] = {1, 2, 3, 4};
+   int kept[4], n_kept;
+   watch_out(kept, sizeof kept);
+   watch_out(&n_kept, sizeof n_kept);
+   REFUSED(MOD_RESULT_ARG, mod_route_threshold(NULL, 4, 0, kept, &n_kept, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_threshold(score, 4, 0, NULL, &n_kept, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_threshold(score, 4, 0, kept, NULL, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_threshold(score, -1, 0, kept, &n_kept, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_threshold(score, INT32_MIN, 0, kept, &n_kept, e));
+   REFUSED(MOD_RESULT_NUMERIC, mod_route_threshold(score, 4, NAN_, kept, &n_kept, e));
+   score[2] = (mod_real)NAN_;
+   REFUSED(MOD_RESULT_NUMERIC, mod_route_threshold(score, 4, 0, kept, &n_kept, e));
+   CHECK(err.where == 2);
+   score[2] = 3;
+   unwatch();
+   ACCEPTED(mod_route_threshold(NULL, 0, 0, NULL, &n_kept, e));
+   CHECK(n_kept == 0);
+   ACCEPTED(mod_route_threshold(score, 4, INF_, kept, &n_kept, e));
+   CHECK(n_kept == 0);
+   ACCEPTED(mod_route_threshold(score, 4, -INF_, kept, &n_kept, e));
+   CHECK(n_kept == 4);
+   score[0] = (mod_real)-INF_;
+   ACCEPTED(mod_route_threshold(score, 4, -INF_, kept, &n_kept, e)); /* strictly above */
+   CHECK(n_kept == 3);
+}
+
+/* --------------------------------------------------------------------------------------------------------- tape -- */
+
+static size_t tape_least; /* smallest size that mod_tape_init takes */
+
+static void row_mod_tape_init(void)
+{
+   static uint64_t memory[512];
+   mod_tape_desc desc;
+   memset(&desc, 0, sizeof desc);
+   watch(memory, sizeof memory);
+   REFUSED_NULL(MOD_RESULT_ARG, mod_tape_init(&desc, NULL, 4096, e));
+   REFUSED_NULL(MOD_RESULT_ARG, mod_tape_init(NULL, NULL, 0, e));
+   REFUSED_NULL(MOD_RESULT_MEMORY, mod_tape_init(&desc, memory, 0, e));
+   for (int off = 1; off < 8; ++off)
+      REFUSED_NULL(MOD_RESULT_ALIGN, mod_tape_init(&desc, (char *)memory + off, 4000, e));
+   desc.n_threads = -1;
+   REFUSED_NULL(MOD_RESULT_ARG, mod_tape_init(&desc, memory, 4096, e));
+   desc.n_threads = INT32_MIN;
+   REFUSED_NULL(MOD_RESULT_ARG, mod_tape_init(&desc, memory, 4096, e));
+   desc.n_threads = INT32_MAX;
+   REFUSED_NULL(REFUSAL, mod_tape_init(&desc, memory, 4096, e));
+   unwatch();
+
+   /* Each size from 0 on: refused up to some size, never after it, and never a byte outside. */
+   desc.n_threads = 0;
+   for (size_t size = 0; size <= 1024; ++size) {
+      unsigned char *at = fence(size, 8 * (size % 2));
+      mod_tape *tape;
+      soil();
+      tape = mod_tape_init(&desc, at, size, &err);
+      if (tape && !tape_least) tape_least = size;
+      CHECKF(tape_least ? tape != NULL : !tape && err.code == MOD_RESULT_MEMORY && is_sentence(err.message),
+             "size %lu", (unsigned long)size);
+      CHECKF(fenced(), "size %lu", (unsigned long)size);
+   }
+   CHECK(tape_least >= 32 && tape_least <= 512);
+   HOLDS(mod_tape_init(NULL, memory, sizeof memory, &err) != NULL && err.code == MOD_RESULT_OK && err.message);
+}
+
+static void row_mod_tape_create(void)
+{
+   mod_allocator a = heap_allocator;
+   mod_tape_desc desc;
+   mod_tape *tape;
+   memset(&desc, 0, sizeof desc);
+   heap_start(0);
+   REFUSED_NULL(MOD_RESULT_MEMORY, mod_tape_create(&desc, 0, &a, e));
+   REFUSED_NULL(MOD_RESULT_MEMORY, mod_tape_create(&desc, 1, &a, e));
+   REFUSED_NULL(MOD_RESULT_MEMORY, mod_tape_create(&desc, tape_least - 1, &a, e));
+   REFUSED_NULL(MOD_RESULT_MEMORY, mod_tape_create(&desc, SIZE_MAX, &a, e));
+   REFUSED_NULL(MOD_RESULT_MEMORY, mod_tape_create(&desc, SIZE_MAX - 15, &a, e));
+   REFUSED_NULL(MOD_RESULT_MEMORY, mod_tape_create(&desc, (size_t)1 << 40, &a, e));
+   a.alloc = NULL;
+   REFUSED_NULL(MOD_RESULT_ARG, mod_tape_create(&desc, 4096, &a, e));
+   a = heap_allocator;
+   a.free = NULL;
+   REFUSED_NULL(MOD_RESULT_ARG, mod_tape_create(&desc, 4096, &a, e));
+   a = heap_allocator;
+   desc.n_threads = -1;
+   REFUSED_NULL(MOD_RESULT_ARG, mod_tape_create(&desc, 4096, &a, e));
+   CHECK(heap.live == 0 && heap.frees_null == 0);
+   HOLDS((tape = mod_tape_create(NULL, 4096, &a, &err)) != NULL && err.code == MOD_RESULT_OK);
+   CHECK(heap.live == 1);
+   mod_tape_destroy(tape);
+   CHECK(heap.live == 0);
+   HOLDS((tape = mod_tape_create(NULL, 4096, NULL, NULL)) != NULL);
+   mod_tape_destroy(tape);
+}
+
+static void row_mod_tape_destroy(void)
+{
+   mod_tape_destroy(NULL);
+   note("mod_tape_destroy(NULL)");
+}
+
+static uint64_t tape_memory[16384], measure_memory[16384];
+static mod_tape *T; /* the tape under test */
+
+static void row_mod_tape_reset(void)
+{
+   mod_tape_reset(NULL);
+   note("mod_tape_reset(NULL)");
+   T = mod_tape_init(NULL, tape_memory, sizeof tape_memory, NULL);
+   mod_tape_fail(T, MOD_RESULT_SHAPE, "an error made by the test", 3);
+   CHECK(mod_tape_status(T, NULL) == MOD_RESULT_SHAPE);
+   mod_tape_reset(T);
+   CHECK(mod_tape_status(T, NULL) == MOD_RESULT_OK);
+}
+
+static mod_real data_x[6] = {1, -2, 3, -4, 5, -6}, grad_x[6];
+static mod_real data_w[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, grad_w[12];
+
+static mod_tensor *leaf(int n_dim, int a, int b, int c, mod_real *data, mod_real *grad)
+{
+   int dim[4];
+   dim[0] = a;
+   dim[1] = b;
+   dim[2] = c;
+   dim[3] = 1;
+   return mod_leaf(T, data, grad, n_dim, dim);
+}
+
+static void row_mod_tape_mark(void)
+{
+   mod_mark zero, mark;
+   memset(&zero, 0, sizeof zero);
+   mark = mod_tape_mark(NULL);
+   HOLDS(mod_tape_mark(NULL).used == 0);
+   CHECK(mark.used == zero.used && mark.described == zero.described && mark.last == zero.last);
+}
+
+static void row_mod_tape_rewind(void)
+{
+   mod_mark first, later, wrong;
+   T = mod_tape_init(NULL, tape_memory, sizeof tape_memory, NULL);
+   first = mod_tape_mark(T);
+   CHECK(mod_exp(T, leaf(2, 2, 3, 0, data_x, grad_x)) != NULL);
+   later = mod_tape_mark(T);
+   REFUSED(MOD_RESULT_ARG, mod_tape_rewind(NULL, first, e));
+   wrong = later;
+   wrong.used = SIZE_MAX;
+   REFUSED(MOD_RESULT_ARG, mod_tape_rewind(T, wrong, e));
+   wrong = later;
+   wrong.last = (mod_tensor *)(void *)&wrong; /* no tensor of this tape */
+   REFUSED(MOD_RESULT_ARG, mod_tape_rewind(T, wrong, e));
+   wrong = mod_tape_mark(NULL);
+   REFUSED(MOD_RESULT_ARG, mod_tape_rewind(T, wrong, e));
+   CHECK(mod_tape_mark(T).used == later.used && mod_tape_mark(T).last == later.last);
+   ACCEPTED(mod_tape_rewind(T, later, e));
+   ACCEPTED(mod_tape_rewind(T, first, e));
+   REFUSED(MOD_RESULT_ARG, mod_tape_rewind(T, later, e)); /* from before an earlier rewind */
+   mod_tape_reset(T);
+   CHECK(mod_exp(T, leaf(2, 2, 3, 0, data_x, grad_x)) != NULL);
+   later = mod_tape_mark(T);
+   mod_tape_reset(T);
+   REFUSED(MOD_RESULT_ARG, mod_tape_rewind(T, later, e)); /* from before a reset */
+   for (int i = 0; i < 4; ++i) CHECK(mod_exp(T, leaf(1, 6, 0, 0, data_x, NULL)) != NULL);
+   CHECK(mod_exp(T, leaf(2, 2, 3, 0, data_x, grad_x)) != NULL);
+   REFUSED(MOD_RESULT_ARG, mod_tape_rewind(T, later, e)); /* though the tape has grown beyond it since */
+}
+
+static void row_mod_tape_status(void)
+{
+   REFUSED(MOD_RESULT_ARG, mod_tape_status(NULL, e));
+   T = mod_tape_init(NULL, tape_memory, sizeof tape_memory, NULL);
+   ACCEPTED(mod_tape_status(T, e));
+   mod_tape_fail(T, MOD_RESULT_SHAPE, "an error made by the test", 3);
+   REFUSED(MOD_RESULT_SHAPE, mod_tape_status(T, e));
+   CHECK(err.message && strcmp(err.message, "an error made by the test") == 0 && err.where == 3);
+}
+
+static void row_mod_tape_peak(void)
+{
+   HOLDS(mod_tape_peak(NULL) == 0);
+   T = mod_tape_init(NULL, tape_memory, sizeof tape_memory, NULL);
+   HOLDS(mod_tape_peak(T) > 0 && mod_tape_peak(T) <= tape_least);
+}
+
+static void row_mod_tape_flops(void)
+{
+   HOLDS(mod_tape_flops(NULL) == 0);
+   T = mod_tape_init(NULL, tape_memory, sizeof tape_memory, NULL);
+   HOLDS(mod_tape_flops(T) == 0);
+}
+
+static void row_mod_tape_fail(void)
+{
+   mod_tape_fail(NULL, MOD_RESULT_ARG, "no tape to put it on", 0);
+   note("mod_tape_fail(NULL)");
+   T = mod_tape_init(NULL, tape_memory, sizeof tape_memory, NULL);
+   mod_tape_fail(T, MOD_RESULT_RANGE, NULL, -1);
+   REFUSED(REFUSAL, mod_tape_status(T, e)); /* an error all the same, and a sentence */
+   mod_tape_reset(T);
+   mod_tape_fail(T, MOD_RESULT_RANGE, "the first error is kept", 5);
+   mod_tape_fail(T, MOD_RESULT_NUMERIC, "the second error is not kept", 0);
+   CHECK(mod_tape_status(T, &err) == MOD_RESULT_RANGE && err.where == 5);
+   mod_tape_reset(T);
+   mod_tape_fail(T, MOD_RESULT_OK, "no error at all", 0); /* either ignored, or made an error: never an OK that fails */
+   CHECK(mod_tape_status(T, NULL) != MOD_RESULT_OK || leaf(2, 2, 3, 0, data_x, NULL) != NULL);
+}
+
+static void row_mod_tape_backward(void)
+{
+   mod_tensor *x, *sum;
+   mod_tape_desc desc;
+   T = mod_tape_init(NULL, tape_memory, sizeof tape_memory, NULL);
+   x = leaf(2, 2, 3, 0, data_x, grad_x);
+   sum = mod_sum(T, x);
+   watch(grad_x, sizeof grad_x);
+   REFUSED(MOD_RESULT_ARG, mod_tape_backward(NULL, sum, e));
+   REFUSED(MOD_RESULT_ARG, mod_tape_backward(T, NULL, e));
+   unwatch();
+   HOLDS(mod_tape_backward(T, sum, &err) == MOD_RESULT_OK && err.code == MOD_RESULT_OK);
+   watch(grad_x, sizeof grad_x);
+   REFUSED(MOD_RESULT_STATE, mod_tape_backward(T, sum, e)); /* a second time */
+
+   mod_tape_reset(T);
+   x = leaf(2, 2, 3, 0, data_x, grad_x);
+   REFUSED(MOD_RESULT_SHAPE, mod_tape_backward(T, mod_exp(T, x), e)); /* more than one element */
+   mod_tape_reset(T);
+   sum = mod_sum(T, leaf(2, 2, 3, 0, data_x, NULL));
+   REFUSED(REFUSAL, mod_tape_backward(T, sum, e)); /* nothing to differentiate by */
+   mod_tape_reset(T);
+   sum = mod_sum(T, leaf(2, 2, 3, 0, data_x, grad_x));
+   mod_tape_fail(T, MOD_RESULT_RANGE, "an error made by the test", 3);
+   REFUSED(MOD_RESULT_RANGE, mod_tape_backward(T, sum, e)); /* the tape's own error */
+
+   memset(&desc, 0, sizeof desc);
+   desc.forward_only = 1;
+   T = mod_tape_init(&desc, tape_memory, sizeof tape_memory, NULL);
+   sum = mod_sum(T, leaf(2, 2, 3, 0, data_x, grad_x));
+   CHECK(sum != NULL);
+   REFUSED(REFUSAL, mod_tape_backward(T, sum, e));
+   unwatch();
+}
+
+/* ---------------------------------------------------------------------------------------------------------- ops -- */
+
+/* What the ops are tried on, made anew on T by fresh(). */
+static mod_tensor *x, *c;          /* [2, 3]: with a gradient, and constant */
+static mod_tensor *w, *wt;         /* [3, 4], [4, 3] */
+static mod_tensor *k3;             /* [2, 2, 3] */
+static mod_tensor *r3, *r4, *col;  /* [3], [4], [2, 1] */
+static mod_tensor *z, *z1;         /* [0, 3], [0, 1] */
+static mod_tensor *q;              /* [2, 4]: two heads of two */
+static mod_tensor *table;          /* rotary table of 2 positions, heads of 2 */
+static const mod_rows *two, *none; /* one sequence of 2 rows; none of its rows */
+#define no_col mod_gather(T, col, none) /* [0, 1] */
+static const mod_rows *kept;       /* its row with the larger score: 1 of 2 */
+static const int ids[3] = {0, 1, 0};
+static mod_real data_col[2] = {1, 2}, nan_col[2];
+
+static void fresh(void)
+{
+   mod_tensor *score;
+   mod_tape_reset(T);
+   x = leaf(2, 2, 3, 0, data_x, grad_x);
+   c = leaf(2, 2, 3, 0, data_x, NULL);
+   w = leaf(2, 3, 4, 0, data_w, grad_w);
+   wt = leaf(2, 4, 3, 0, data_w, grad_w);
+   k3 = leaf(3, 2, 2, 3, data_w, grad_w);
+   r3 = leaf(1, 3, 0, 0, data_w, grad_w);
+   r4 = leaf(1, 4, 0, 0, data_w, grad_w);
+   col = leaf(2, 2, 1, 0, data_col, grad_w);
+   z = leaf(2, 0, 3, 0, data_x, grad_x);
+   z1 = leaf(2, 0, 1, 0, data_x, grad_x);
+   q = leaf(2, 2, 4, 0, data_w, grad_w);
+   table = mod_rope_table(T, 2, 2, 10000);
+   two = mod_rows_make(T, 1, 2, NULL);
+   score = leaf(2, 2, 1, 0, data_col, NULL);
+   kept = mod_rows_topk(T, two, score, 0.5);
+   none = mod_rows_threshold(T, two, score, 1e9);
+}
+
+/* One op, refused. The tape carries the error, gains nothing, and takes no further op. */
+static void op_refused(const void *got, mod_mark before, mod_result expected, const char *text, int line)
+{
+   mod_mark after = mod_tape_mark(T);
+   mod_error first;
+   test_check(got == NULL, text, __FILE__, line, "should be NULL");
+   soil();
+   refused(mod_tape_status(T, &err), expected, text, line);
+   first = err;
+   test_check(after.last == before.last, text, __FILE__, line, "recorded something though it refused");
+   test_check(mod_exp(T, c) == NULL && mod_rows_make(T, 0, -1, NULL) == NULL, text, __FILE__, line, "not sticky");
+   mod_tape_status(T, &err);
+   test_check(err.code == first.code && err.message == first.message && err.where == first.where, text, __FILE__, line,
+              "a later error hides the first");
+}
+#define OP_REFUSED(expected, call)                            \
+   do {                                                       \
+      mod_mark before_;                                       \
+      const void *got_;                                       \
+      fresh();                                                \
+      before_ = mod_tape_mark(T);                             \
+      got_ = (call);                                          \
+      op_refused(got_, before_, expected, #call, __LINE__);   \
+   } while (0)
+
+/* One op as it should be called: works; passes NULL through on no tape and on a failed one; needs exactly the memory
+   that the measuring tape counted, and with one byte less is refused and writes nothing outside. */
+#define OP(call)                                                                                              \
+   do {                                                                                                       \
+      mod_tape *keep_ = T;                                                                                    \
+      mod_tape_desc measure_;                                                                                 \
+      size_t need_;                                                                                           \
+      int ok_;                                                                                                \
+      note(#call);                                                                                            \
+      fresh();                                                                                                \
+      ok_ = (call) != NULL;                                                                                   \
+      test_check(ok_, #call, __FILE__, __LINE__, status_text());                                              \
+      T = NULL;                                                                                               \
+      test_check((call) == NULL, #call, __FILE__, __LINE__, "should be NULL without a tape");                 \
+      T = keep_;                                                                                              \
+      fresh();                                                                                                \
+      mod_tape_fail(T, MOD_RESULT_RANGE, "an error made by the test", 3);                                     \
+      test_check((call) == NULL, #call, __FILE__, __LINE__, "should be NULL on a failed tape");               \
+      test_check(mod_tape_status(T, NULL) == MOD_RESULT_RANGE, #call, __FILE__, __LINE__, "hides an error");  \
+      memset(&measure_, 0, sizeof measure_);                                                                  \
+      measure_.measure = 1;                                                                                   \
+      T = mod_tape_init(&measure_, measure_memory, sizeof measure_memory, NULL);                              \
+      fresh();                                                                                                \
+      (void)(call);                                                                                           \
+      test_check(mod_tape_status(T, &err) == MOD_RESULT_OK, #call, __FILE__, __LINE__, "fails to measure");   \
+      need_ = mod_tape_peak(T);                                                                               \
+      for (size_t less_ = 0; less_ <= 48; less_ = less_ < 2 ? less_ + 1 : less_ * 3) {                        \
+         char text_[80];                                                                                      \
+         snprintf(text_, sizeof text_, "with %lu bytes, %lu less than measured", (unsigned long)(need_ - less_), \
+                  (unsigned long)less_);                                                                      \
+         T = mod_tape_init(NULL, fence(need_ - less_, 0), need_ - less_, NULL);                               \
+         fresh();                                                                                             \
+         (void)(call);                                                                                        \
+         test_check(mod_tape_status(T, NULL) == (less_ ? MOD_RESULT_MEMORY : MOD_RESULT_OK), #call, __FILE__, \
+                    __LINE__, text_);                                                                         \
+         test_check(less_ || mod_tape_peak(T) == need_, #call, __FILE__, __LINE__, "peak is not as measured"); \
+         test_check(fenced(), #call, __FILE__, __LINE__, text_);                                              \
+      }                                                                                                       \
+      T = keep_;                                                                                              \
+   } while (0)
+
+static const char *status_text(void)
+{
+   mod_tape_status(T, &err);
+   return err.message ? err.message : "";
+}
+
+/* The same for calls on empty tensors: they may need no memory, so only that they work. */
+#define OP_WORKS(call)                                                            \
+   do {                                                                           \
+      int ok_;                                                                    \
+      note(#call);                                                                \
+      fresh();                                                                    \
+      ok_ = (call) != NULL;                                                       \
+      test_check(ok_, #call, __FILE__, __LINE__, status_text());                  \
+   } while (0)
+
+/* Huge shapes on a measuring tape (leaves without data): either refused, or counted to at least `bytes`. */
+#define OP_HUGE(bytes, call)                                                                              \
+   do {                                                                                                   \
+      mod_tape *keep_ = T;                                                                                \
+      mod_tape_desc measure_;                                                                             \
+      note(#call);                                                                                        \
+      memset(&measure_, 0, sizeof measure_);                                                              \
+      measure_.measure = 1;                                                                               \
+      T = mod_tape_init(&measure_, measure_memory, sizeof measure_memory, NULL);                          \
+      (void)(call);                                                                                       \
+      test_check(mod_tape_status(T, &err) != MOD_RESULT_OK || (double)mod_tape_peak(T) >= (bytes), #call, \
+                 __FILE__, __LINE__, "counted too little");                                               \
+      test_check(err.code == MOD_RESULT_OK || is_sentence(err.message), #call, __FILE__, __LINE__, "");   \
+      T = keep_;                                                                                          \
+   } while (0)
+#define HUGE_REFUSED(call)                                                                                \
+   do {                                                                                                   \
+      mod_tape *keep_ = T;                                                                                \
+      mod_tape_desc measure_;                                                                             \
+      memset(&measure_, 0, sizeof measure_);                                                              \
+      measure_.measure = 1;                                                                               \
+      T = mod_tape_init(&measure_, measure_memory, sizeof measure_memory, NULL);                          \
+      test_check((call) == NULL, #call, __FILE__, __LINE__, "should be NULL");                            \
+      soil();                                                                                             \
+      refused(mod_tape_status(T, &err), REFUSAL, #call, __LINE__);                                        \
+      T = keep_;                                                                                          \
+   } while (0)
+
+static mod_tensor *big(int a, int b) { return leaf(2, a, b, 0, NULL, NULL); }
+
+static void row_mod_leaf(void)
+{
+   int dim[5] = {2, 3, 1, 1, 1}, wrong[4] = {2, -3, 1, 1}, zero[2] = {0, 3};
+   int most[4] = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX}, wraps[4] = {65536, 65536, 65536, 65536};
+   OP(mod_leaf(T, data_x, grad_x, 2, dim));
+   OP(mod_leaf(T, data_x, NULL, 4, dim));
+   OP_WORKS(mod_leaf(T, data_x, grad_x, 2, zero));
+   OP_REFUSED(MOD_RESULT_ARG, mod_leaf(T, NULL, NULL, 2, dim));
+   OP_REFUSED(MOD_RESULT_ARG, mod_leaf(T, data_x, NULL, 2, NULL));
+   OP_REFUSED(MOD_RESULT_ARG, mod_leaf(T, data_x, NULL, 0, dim));
+   OP_REFUSED(MOD_RESULT_ARG, mod_leaf(T, data_x, NULL, -1, dim));
+   OP_REFUSED(MOD_RESULT_ARG, mod_leaf(T, data_x, NULL, 5, dim));
+   OP_REFUSED(MOD_RESULT_ARG, mod_leaf(T, data_x, NULL, INT32_MAX, dim));
+   OP_REFUSED(MOD_RESULT_ARG, mod_leaf(T, data_x, NULL, INT32_MIN, dim));
+   OP_REFUSED(MOD_RESULT_ARG, mod_leaf(T, data_x, NULL, 2, wrong));
+   HUGE_REFUSED(mod_leaf(T, NULL, NULL, 4, most));
+   HUGE_REFUSED(mod_leaf(T, NULL, NULL, 3, most));
+   HUGE_REFUSED(mod_leaf(T, NULL, NULL, 4, wraps)); /* 2^64 elements */
+   OP_REFUSED(REFUSAL, mod_leaf(T, data_x, NULL, 4, wraps));
+}
+
+static void row_mod_matmul(void)
+{
+   OP(mod_matmul(T, x, w));
+   OP(mod_matmul(T, k3, w));
+   OP_WORKS(mod_matmul(T, z, w));
+   OP_REFUSED(MOD_RESULT_ARG, mod_matmul(T, NULL, w));
+   OP_REFUSED(MOD_RESULT_ARG, mod_matmul(T, x, NULL));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_matmul(T, x, x));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_matmul(T, x, k3));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_matmul(T, w, z));
+   OP_HUGE(1.8e16, mod_matmul(T, big(1 << 26, 1), big(1, 1 << 26)));
+   OP_HUGE(1.8e19, mod_matmul(T, big(INT32_MAX, 1), big(1, INT32_MAX))); /* just below 2^64 bytes */
+   HUGE_REFUSED((mod_matmul(T, big(INT32_MAX, 1), big(1, INT32_MAX)),
+                 mod_matmul(T, big(INT32_MAX, 1), big(1, INT32_MAX)))); /* and twice is above */
+}
+static void row_mod_matmul_nt(void)
+{
+   OP(mod_matmul_nt(T, x, wt));
+   OP_WORKS(mod_matmul_nt(T, z, wt));
+   OP_REFUSED(MOD_RESULT_ARG, mod_matmul_nt(T, NULL, wt));
+   OP_REFUSED(MOD_RESULT_ARG, mod_matmul_nt(T, x, NULL));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_matmul_nt(T, x, w));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_matmul_nt(T, x, col));
+   OP_HUGE(1.8e16, mod_matmul_nt(T, big(1 << 26, 1), big(1 << 26, 1)));
+   OP_HUGE(1.8e19, mod_matmul_nt(T, big(INT32_MAX, 1), big(INT32_MAX, 1))); /* just below 2^64 bytes */
+   HUGE_REFUSED((mod_matmul_nt(T, big(INT32_MAX, 1), big(INT32_MAX, 1)),
+                 mod_matmul_nt(T, big(INT32_MAX, 1), big(INT32_MAX, 1)))); /* and twice is above */
+}
+static void row_mod_matmul_tn(void)
+{
+   OP(mod_matmul_tn(T, x, c));
+   OP_WORKS(mod_matmul_tn(T, z, z)); /* no rows: zeros [3, 3] */
+   OP_REFUSED(MOD_RESULT_ARG, mod_matmul_tn(T, NULL, w));
+   OP_REFUSED(MOD_RESULT_ARG, mod_matmul_tn(T, x, NULL));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_matmul_tn(T, x, w));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_matmul_tn(T, x, z));
+   OP_HUGE(1.8e16, mod_matmul_tn(T, big(1, 1 << 26), big(1, 1 << 26)));
+   OP_HUGE(1.8e19, mod_matmul_tn(T, big(1, INT32_MAX), big(1, INT32_MAX))); /* just below 2^64 bytes */
+   HUGE_REFUSED((mod_matmul_tn(T, big(1, INT32_MAX), big(1, INT32_MAX)),
+                 mod_matmul_tn(T, big(1, INT32_MAX), big(1, INT32_MAX)))); /* and twice is above */
+}
+
+#define ELEMENTWISE(op)                          \
+   static void row_##op(void)                    \
+   {                                             \
+      OP(op(T, x, c));                           \
+      OP(op(T, x, r3));                          \
+      OP(op(T, x, col));                         \
+      OP_WORKS(op(T, z, r3));                    \
+      OP_WORKS(op(T, z, z));                     \
+      OP_REFUSED(MOD_RESULT_ARG, op(T, NULL, c)); \
+      OP_REFUSED(MOD_RESULT_ARG, op(T, x, NULL)); \
+      OP_REFUSED(MOD_RESULT_SHAPE, op(T, x, w)); \
+      OP_REFUSED(MOD_RESULT_SHAPE, op(T, x, r4)); \
+      OP_REFUSED(MOD_RESULT_SHAPE, op(T, x, k3)); \
+      OP_REFUSED(MOD_RESULT_SHAPE, op(T, x, z)); \
+      OP_REFUSED(MOD_RESULT_SHAPE, op(T, r3, x)); \
+      OP_HUGE(8e9, op(T, big(INT32_MAX, 1), big(INT32_MAX, 1))); \
+   }
+ELEMENTWISE(mod_add)
+ELEMENTWISE(mod_sub)
+ELEMENTWISE(mod_mul)
+
+static void row_mod_bias(void)
+{
+   OP(mod_bias(T, x, r3));
+   OP_WORKS(mod_bias(T, z, r3));
+   OP_REFUSED(MOD_RESULT_ARG, mod_bias(T, NULL, r3));
+   OP_REFUSED(MOD_RESULT_ARG, mod_bias(T, x, NULL));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_bias(T, x, r4));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_bias(T, x, c));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_bias(T, x, col));
+}
+static void row_mod_scale(void)
+{
+   OP(mod_scale(T, x, 0));
+   OP(mod_scale(T, x, -1e30));
+   OP_WORKS(mod_scale(T, z, 2));
+   OP_REFUSED(MOD_RESULT_ARG, mod_scale(T, NULL, 1));
+   OP_REFUSED(MOD_RESULT_ARG, mod_scale(T, x, NAN_));
+   OP_REFUSED(MOD_RESULT_ARG, mod_scale(T, x, INF_));
+   OP_REFUSED(MOD_RESULT_ARG, mod_scale(T, x, -INF_));
+}
+
+#define UNARY(op)                               \
+   static void row_##op(void)                   \
+   {                                            \
+      OP(op(T, x));                             \
+      OP(op(T, c));                             \
+      OP_WORKS(op(T, z));                       \
+      OP_REFUSED(MOD_RESULT_ARG, op(T, NULL));  \
+      OP_HUGE(8e9, op(T, big(INT32_MAX, 1)));   \
+   }
+UNARY(mod_exp)
+UNARY(mod_log)
+UNARY(mod_gelu)
+UNARY(mod_silu)
+UNARY(mod_relu)
+UNARY(mod_sigmoid)
+UNARY(mod_tanh)
+UNARY(mod_softmax)
+
+static void row_mod_stop_grad(void)
+{
+   OP_WORKS(mod_stop_grad(T, x));
+   OP_WORKS(mod_stop_grad(T, c));
+   OP_WORKS(mod_stop_grad(T, z));
+   OP_REFUSED(MOD_RESULT_ARG, mod_stop_grad(T, NULL));
+}
+static void row_mod_sum(void)
+{
+   OP(mod_sum(T, x));
+   OP_WORKS(mod_sum(T, z));
+   OP_REFUSED(MOD_RESULT_ARG, mod_sum(T, NULL));
+}
+static void row_mod_mean(void)
+{
+   OP(mod_mean(T, x));
+   OP_WORKS(mod_mean(T, z));
+   fresh();
+   CHECK(mod_mean(T, z) && mod_mean(T, z)->data[0] == 0); /* the mean of nothing */
+   OP_REFUSED(MOD_RESULT_ARG, mod_mean(T, NULL));
+}
+
+static const double bad_eps[] = {0, -1e-5, NAN_, INF_, -INF_};
+static void row_mod_rmsnorm(void)
+{
+   OP(mod_rmsnorm(T, x, r3, 1e-5));
+   OP(mod_rmsnorm(T, x, NULL, 1e-5));
+   OP_WORKS(mod_rmsnorm(T, z, r3, 1e-5));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rmsnorm(T, NULL, r3, 1e-5));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_rmsnorm(T, x, r4, 1e-5));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_rmsnorm(T, x, c, 1e-5));
+   for (int i = 0; i < 5; ++i) OP_REFUSED(MOD_RESULT_ARG, mod_rmsnorm(T, x, r3, bad_eps[i]));
+}
+static void row_mod_layernorm(void)
+{
+   OP(mod_layernorm(T, x, r3, r3, 1e-5));
+   OP(mod_layernorm(T, x, NULL, NULL, 1e-5));
+   OP_WORKS(mod_layernorm(T, z, r3, NULL, 1e-5));
+   OP_REFUSED(MOD_RESULT_ARG, mod_layernorm(T, NULL, r3, r3, 1e-5));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_layernorm(T, x, r4, r3, 1e-5));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_layernorm(T, x, r3, r4, 1e-5));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_layernorm(T, x, r3, c, 1e-5));
+   for (int i = 0; i < 5; ++i) OP_REFUSED(MOD_RESULT_ARG, mod_layernorm(T, x, r3, r3, bad_eps[i]));
+}
+
+static void row_mod_embedding(void)
+{
+   static const int bad[4] = {-1, 3, INT32_MIN, INT32_MAX};
+   OP(mod_embedding(T, w, ids, 3));
+   OP_WORKS(mod_embedding(T, w, ids, 0));
+   OP_REFUSED(MOD_RESULT_ARG, mod_embedding(T, NULL, ids, 3));
+   OP_REFUSED(MOD_RESULT_ARG, mod_embedding(T, w, NULL, 3));
+   OP_REFUSED(MOD_RESULT_ARG, mod_embedding(T, w, ids, -1));
+   OP_REFUSED(MOD_RESULT_ARG, mod_embedding(T, w, ids, INT32_MIN));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_embedding(T, k3, ids, 3));
+   for (int i = 0; i < 4; ++i) {
+      int some[3] = {0, 1, 2};
+      some[2 - i % 2] = bad[i];
+      OP_REFUSED(MOD_RESULT_RANGE, mod_embedding(T, w, some, 3));
+      CHECK(err.where == 2 - i % 2);
+   }
+   OP_HUGE(1.8e19, mod_embedding(T, big(1, INT32_MAX), ids, INT32_MAX));
+}
+
+static void row_mod_rope_table(void)
+{
+   static const double bad[5] = {0, -1, NAN_, INF_, -INF_};
+   OP(mod_rope_table(T, 4, 4, 10000));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rope_table(T, -1, 4, 10000));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rope_table(T, INT32_MIN, 4, 10000));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rope_table(T, 4, 0, 10000));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rope_table(T, 4, -2, 10000));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rope_table(T, 4, 3, 10000)); /* odd: no pairs */
+   OP_REFUSED(REFUSAL, mod_rope_table(T, INT32_MAX, 2, 10000));
+   OP_REFUSED(REFUSAL, mod_rope_table(T, 2, INT32_MAX - 1, 10000));
+   for (int i = 0; i < 5; ++i) OP_REFUSED(MOD_RESULT_ARG, mod_rope_table(T, 4, 4, bad[i]));
+   OP_HUGE(1.8e19, mod_rope_table(T, INT32_MAX, INT32_MAX - 1, 10000));
+   HUGE_REFUSED((mod_rope_table(T, INT32_MAX, INT32_MAX - 1, 10000),
+                 mod_rope_table(T, INT32_MAX, INT32_MAX - 1, 10000)));
+}
+
+static void row_mod_rope(void)
+{
+   OP(mod_rope(T, q, two, table));
+   OP_WORKS(mod_rope(T, mod_gather(T, q, none), none, table));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rope(T, NULL, two, table));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rope(T, q, NULL, table));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rope(T, q, two, NULL));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_rope(T, x, two, table));  /* 3 columns, heads of 2 */
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_rope(T, q, kept, table)); /* 2 rows, kept has 1 */
+   OP_REFUSED(MOD_RESULT_RANGE, mod_rope(T, leaf(2, 3, 4, 0, data_w, NULL), mod_rows_make(T, 1, 3, NULL), table));
+}
+
+static void row_mod_attention(void)
+{
+   static const int heads[5] = {0, -1, 3, INT32_MAX, INT32_MIN};
+   OP(mod_attention(T, q, q, q, two, two, 2, 2, MOD_MASK_CAUSAL));
+   OP(mod_attention(T, q, col, col, two, two, 4, 1, MOD_MASK_FULL));
+   OP_WORKS(mod_attention(T, q, no_col, no_col, two, none, 4, 1, MOD_MASK_FULL)); /* no keys: zeros */
+   OP_WORKS(mod_attention(T, no_col, col, col, none, two, 1, 1, MOD_MASK_FULL));
+   OP_REFUSED(MOD_RESULT_ARG, mod_attention(T, NULL, q, q, two, two, 2, 2, MOD_MASK_CAUSAL));
+   OP_REFUSED(MOD_RESULT_ARG, mod_attention(T, q, NULL, q, two, two, 2, 2, MOD_MASK_CAUSAL));
+   OP_REFUSED(MOD_RESULT_ARG, mod_attention(T, q, q, NULL, two, two, 2, 2, MOD_MASK_CAUSAL));
+   OP_REFUSED(MOD_RESULT_ARG, mod_attention(T, q, q, q, NULL, two, 2, 2, MOD_MASK_CAUSAL));
+   OP_REFUSED(MOD_RESULT_ARG, mod_attention(T, q, q, q, two, NULL, 2, 2, MOD_MASK_CAUSAL));
+   OP_REFUSED(MOD_RESULT_ARG, mod_attention(T, q, q, q, two, two, 2, 2, (mod_mask)2));
+   OP_REFUSED(MOD_RESULT_ARG, mod_attention(T, q, q, q, two, two, 2, 2, (mod_mask)-1));
+   for (int i = 0; i < 5; ++i) {
+      OP_REFUSED(REFUSAL, mod_attention(T, q, q, q, two, two, heads[i], 1, MOD_MASK_CAUSAL));
+      OP_REFUSED(REFUSAL, mod_attention(T, q, q, q, two, two, 2, heads[i], MOD_MASK_CAUSAL));
+   }
+   OP_REFUSED(REFUSAL, mod_attention(T, q, q, q, two, two, 2, 4, MOD_MASK_CAUSAL)); /* more keys' heads than queries' */
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_attention(T, q, x, x, two, two, 2, 2, MOD_MASK_CAUSAL));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_attention(T, q, q, x, two, two, 2, 2, MOD_MASK_CAUSAL));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_attention(T, q, q, q, kept, two, 2, 2, MOD_MASK_CAUSAL));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_attention(T, q, q, q, two, kept, 2, 2, MOD_MASK_CAUSAL));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_attention(T, q, q, q, two, mod_rows_make(T, 2, 1, NULL), 2, 2, MOD_MASK_CAUSAL));
+}
+
+static void row_mod_rows_make(void)
+{
+   static const int wrong[4][2] = {{-1, 2}, {2, 3}, {INT32_MIN, 0}, {0, INT32_MAX}};
+   static const int fine[2] = {2, 0};
+   OP(mod_rows_make(T, 2, 3, NULL));
+   OP(mod_rows_make(T, 2, 2, fine));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rows_make(T, -1, 2, NULL));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rows_make(T, 2, -1, NULL));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rows_make(T, INT32_MIN, INT32_MIN, NULL));
+   for (int i = 0; i < 4; ++i) OP_REFUSED(REFUSAL, mod_rows_make(T, 2, 2, wrong[i]));
+   OP_REFUSED(REFUSAL, mod_rows_make(T, INT32_MAX, INT32_MAX, NULL));
+   OP_REFUSED(REFUSAL, mod_rows_make(T, 65536, 65536, NULL)); /* 2^32: wraps to 0 in an int */
+   OP_REFUSED(REFUSAL, mod_rows_make(T, INT32_MAX, 1, NULL));
+   HUGE_REFUSED(mod_rows_make(T, 1 << 13, (1 << 11) + 1, NULL)); /* more than 2^24 rows */
+}
+
+static void row_mod_rows_topk(void)
+{
+   static const double bad[8] = {0, -0.5, 1.5, 1e300, NAN_, INF_, -INF_, -0.0};
+   OP(mod_rows_topk(T, two, col, 0.5));
+   OP_WORKS(mod_rows_topk(T, none, no_col, 0.5));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rows_topk(T, NULL, col, 0.5));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rows_topk(T, two, NULL, 0.5));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_rows_topk(T, two, x, 0.5));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_rows_topk(T, two, z1, 0.5));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_rows_topk(T, kept, col, 0.5));
+   for (int i = 0; i < 8; ++i) OP_REFUSED(MOD_RESULT_ARG, mod_rows_topk(T, two, col, bad[i]));
+   nan_col[0] = 1;
+   nan_col[1] = (mod_real)NAN_;
+   OP_REFUSED(MOD_RESULT_NUMERIC, mod_rows_topk(T, two, leaf(2, 2, 1, 0, nan_col, NULL), 0.5));
+   CHECK(err.where == 1);
+}
+
+static void row_mod_rows_threshold(void)
+{
+   OP(mod_rows_threshold(T, two, col, 1.5));
+   OP(mod_rows_threshold(T, two, col, INF_));
+   OP_WORKS(mod_rows_threshold(T, none, no_col, 0));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rows_threshold(T, NULL, col, 0));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rows_threshold(T, two, NULL, 0));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_rows_threshold(T, two, x, 0));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_rows_threshold(T, kept, col, 0));
+   OP_REFUSED(MOD_RESULT_NUMERIC, mod_rows_threshold(T, two, col, NAN_));
+   nan_col[0] = 1;
+   nan_col[1] = (mod_real)NAN_;
+   OP_REFUSED(MOD_RESULT_NUMERIC, mod_rows_threshold(T, two, leaf(2, 2, 1, 0, nan_col, NULL), 0));
+   CHECK(err.where == 1);
+}
+
+static void row_mod_rows_mask(void)
+{
+   OP(mod_rows_mask(T, two, kept));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rows_mask(T, NULL, kept));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rows_mask(T, two, NULL));
+   OP_REFUSED(REFUSAL, mod_rows_mask(T, mod_rows_make(T, 1, 1, NULL), kept)); /* kept row 1 of 1 */
+   OP_REFUSED(REFUSAL, mod_rows_mask(T, none, kept));
+}
+
+static void row_mod_gather(void)
+{
+   OP(mod_gather(T, x, kept));
+   OP_REFUSED(MOD_RESULT_ARG, mod_gather(T, NULL, kept));
+   OP_REFUSED(MOD_RESULT_ARG, mod_gather(T, x, NULL));
+   OP_REFUSED(REFUSAL, mod_gather(T, z, kept));                              /* its row 1 of none */
+   OP_REFUSED(REFUSAL, mod_gather(T, leaf(2, 1, 3, 0, data_x, NULL), kept)); /* its row 1 of one */
+   OP_REFUSED(REFUSAL, mod_gather(T, wt, two));                              /* no parent, and 4 rows for 2 */
+}
+
+static void row_mod_scatter_add(void)
+{
+   int one_row[2] = {1, 3};
+   OP(mod_scatter_add(T, x, leaf(2, 1, 3, 0, data_x, grad_x), leaf(2, 1, 1, 0, data_x, grad_x), kept));
+   OP(mod_scatter_add(T, x, mod_leaf(T, data_x, NULL, 2, one_row), NULL, kept));
+   OP_REFUSED(MOD_RESULT_ARG, mod_scatter_add(T, NULL, r3, NULL, kept));
+   OP_REFUSED(MOD_RESULT_ARG, mod_scatter_add(T, x, NULL, NULL, kept));
+   OP_REFUSED(MOD_RESULT_ARG, mod_scatter_add(T, x, c, NULL, NULL));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_scatter_add(T, x, c, NULL, kept)); /* 2 rows for 1 */
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_scatter_add(T, x, leaf(2, 1, 2, 0, data_x, NULL), NULL, kept));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_scatter_add(T, x, leaf(2, 1, 3, 0, data_x, NULL), col, kept));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_scatter_add(T, x, leaf(2, 1, 3, 0, data_x, NULL), r3, kept));
+   OP_REFUSED(REFUSAL, mod_scatter_add(T, z, leaf(2, 1, 3, 0, data_x, NULL), NULL, kept)); /* its row 1 of none */
+}
+
+static void row_mod_gate(void)
+{
+   OP(mod_gate(T, col, MOD_GATE_TANH, 0.2));
+   OP(mod_gate(T, col, MOD_GATE_SIGMOID, 0));
+   OP_WORKS(mod_gate(T, z1, MOD_GATE_RAW, 0));
+   OP_REFUSED(MOD_RESULT_ARG, mod_gate(T, NULL, MOD_GATE_RAW, 0));
+   OP_REFUSED(MOD_RESULT_ARG, mod_gate(T, col, (mod_gate_kind)-1, 0));
+   OP_REFUSED(MOD_RESULT_ARG, mod_gate(T, col, (mod_gate_kind)(MOD_GATE_ONE + 1), 0));
+   OP_REFUSED(MOD_RESULT_ARG, mod_gate(T, col, MOD_GATE_TANH, NAN_));
+   OP_REFUSED(MOD_RESULT_ARG, mod_gate(T, col, MOD_GATE_TANH, INF_));
+}
+
+static const double bad_count[] = {-1, NAN_, INF_, -INF_};
+static void row_mod_cross_entropy(void)
+{
+   static const int fine[2] = {0, 2}, none_at_all[2] = {-1, -1};
+   static const int wrong[3][2] = {{0, 3}, {INT32_MAX, 0}, {0, INT32_MIN}};
+   OP(mod_cross_entropy(T, x, fine, 0));
+   OP_WORKS(mod_cross_entropy(T, x, none_at_all, 0)); /* nothing to average: 0, not NaN */
+   fresh();
+   {
+      mod_tensor *loss = mod_cross_entropy(T, x, none_at_all, 0);
+      CHECK(loss && loss->data[0] == 0 && loss->value == 0);
+   }
+   OP_WORKS(mod_cross_entropy(T, z, fine, 0));
+   OP_REFUSED(MOD_RESULT_ARG, mod_cross_entropy(T, NULL, fine, 0));
+   OP_REFUSED(MOD_RESULT_ARG, mod_cross_entropy(T, x, NULL, 0));
+   for (int i = 0; i < 3; ++i) {
+      OP_REFUSED(MOD_RESULT_RANGE, mod_cross_entropy(T, x, wrong[i], 0));
+      CHECK(err.where == (i != 1));
+   }
+   for (int i = 0; i < 4; ++i) OP_REFUSED(MOD_RESULT_ARG, mod_cross_entropy(T, x, fine, bad_count[i]));
+}
+static void row_mod_bce_logits(void)
+{
+   static const unsigned char fine[6] = {0, 1, 1, 0, 0, 1}, wrong[6] = {0, 1, 2, 0, 0, 1};
+   OP(mod_bce_logits(T, x, fine, 0));
+   OP_WORKS(mod_bce_logits(T, z, fine, 0));
+   OP_REFUSED(MOD_RESULT_ARG, mod_bce_logits(T, NULL, fine, 0));
+   OP_REFUSED(MOD_RESULT_ARG, mod_bce_logits(T, x, NULL, 0));
+   OP_REFUSED(MOD_RESULT_RANGE, mod_bce_logits(T, x, wrong, 0));
+   CHECK(err.where == 2);
+   for (int i = 0; i < 4; ++i) OP_REFUSED(MOD_RESULT_ARG, mod_bce_logits(T, x, fine, bad_count[i]));
+}
+
+static void row_mod_reshape(void)
+{
+   static const int fine[2] = {3, 2}, fewer[2] = {3, 1}, minus[2] = {-2, -3}, wraps[4] = {65536, 65536, 65536, 65536};
+   static const int most[4] = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX};
+   OP(mod_reshape(T, x, 2, fine));
+   OP_REFUSED(MOD_RESULT_ARG, mod_reshape(T, NULL, 2, fine));
+   OP_REFUSED(MOD_RESULT_ARG, mod_reshape(T, x, 2, NULL));
+   OP_REFUSED(MOD_RESULT_ARG, mod_reshape(T, x, 0, fine));
+   OP_REFUSED(MOD_RESULT_ARG, mod_reshape(T, x, -1, fine));
+   OP_REFUSED(MOD_RESULT_ARG, mod_reshape(T, x, 5, fine));
+   OP_REFUSED(MOD_RESULT_ARG, mod_reshape(T, x, INT32_MAX, fine));
+   OP_REFUSED(MOD_RESULT_ARG, mod_reshape(T, x, 2, minus)); /* the product is right */
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_reshape(T, x, 2, fewer));
+   OP_REFUSED(REFUSAL, mod_reshape(T, z, 4, wraps)); /* 2^64 is not 0 */
+   OP_REFUSED(REFUSAL, mod_reshape(T, x, 4, most));
+}
+static void row_mod_transpose(void)
+{
+   static const int bad[4] = {-1, 2, INT32_MIN, INT32_MAX};
+   OP(mod_transpose(T, x, 0, 1));
+   OP(mod_transpose(T, k3, 0, 2));
+   OP_WORKS(mod_transpose(T, z, 0, 1));
+   OP_WORKS(mod_transpose(T, x, 1, 1));
+   OP_REFUSED(MOD_RESULT_ARG, mod_transpose(T, NULL, 0, 1));
+   for (int i = 0; i < 4; ++i) {
+      OP_REFUSED(MOD_RESULT_ARG, mod_transpose(T, x, bad[i], 0));
+      OP_REFUSED(MOD_RESULT_ARG, mod_transpose(T, x, 0, bad[i]));
+   }
+}
+static void row_mod_slice(void)
+{
+   static const int bad[9][3] = {{-1, 0, 1}, {2, 0, 1}, {INT32_MAX, 0, 1}, {1, -1, 1}, {1, 0, -1}, {1, 0, 4},
+                                 {1, 3, 1}, {1, INT32_MAX, INT32_MAX}, {1, INT32_MIN, INT32_MAX}};
+   OP(mod_slice(T, x, 1, 1, 2));
+   OP(mod_slice(T, x, 0, 0, 2));
+   OP_WORKS(mod_slice(T, z, 1, 0, 2));
+   OP_REFUSED(MOD_RESULT_ARG, mod_slice(T, NULL, 0, 0, 1));
+   for (int i = 0; i < 9; ++i) OP_REFUSED(REFUSAL, mod_slice(T, x, bad[i][0], bad[i][1], bad[i][2]));
+}
+static void row_mod_concat(void)
+{
+   static const int bad[4] = {-1, 2, INT32_MIN, INT32_MAX};
+   OP(mod_concat(T, x, c, 0));
+   OP(mod_concat(T, x, col, 1));
+   OP_WORKS(mod_concat(T, z, z, 0));
+   OP_REFUSED(MOD_RESULT_ARG, mod_concat(T, NULL, c, 0));
+   OP_REFUSED(MOD_RESULT_ARG, mod_concat(T, x, NULL, 0));
+   for (int i = 0; i < 4; ++i) OP_REFUSED(MOD_RESULT_ARG, mod_concat(T, x, c, bad[i]));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_concat(T, x, col, 0));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_concat(T, x, w, 1));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_concat(T, x, k3, 0));
+   HUGE_REFUSED(mod_concat(T, big(INT32_MAX, 1), big(INT32_MAX, 1), 0)); /* no int holds the sum */
+}
+
+static void double_it(mod_tape *tape, mod_tensor *out)
+{
+   (void)tape;
+   for (int i = 0; i < 6; ++i) out->data[i] = 2 * out->in[0]->data[i];
+}
+static void row_mod_custom(void)
+{
+   mod_custom_desc d, good;
+   static const int bad[4] = {-1, 5, INT32_MIN, INT32_MAX};
+   memset(&good, 0, sizeof good);
+   good.n_in = 1;
+   good.n_dim = 2;
+   good.dim[0] = 2;
+   good.dim[1] = 3;
+   good.saved_bytes = 24;
+   good.forward = double_it;
+#define CUSTOM (d.in[0] = x, mod_custom(T, &d))
+   d = good;
+   OP(CUSTOM);
+   OP_WORKS(mod_custom(T, (d.in[0] = x, &d)));
+   OP_REFUSED(MOD_RESULT_ARG, mod_custom(T, NULL));
+   for (int i = 0; i < 4; ++i) {
+      d = good;
+      d.n_in = bad[i];
+      OP_REFUSED(MOD_RESULT_ARG, CUSTOM);
+      d = good;
+      d.n_dim = bad[i];
+      OP_REFUSED(MOD_RESULT_ARG, CUSTOM);
+   }
+   d = good;
+   d.n_dim = 0;
+   OP_REFUSED(MOD_RESULT_ARG, CUSTOM);
+   d = good;
+   d.n_in = MOD_TENSOR_MAX_INPUTS + 1;
+   OP_REFUSED(MOD_RESULT_ARG, CUSTOM);
+   d = good;
+   d.n_in = 2; /* in[1] is NULL */
+   OP_REFUSED(MOD_RESULT_ARG, CUSTOM);
+   d = good;
+   d.dim[1] = -3;
+   OP_REFUSED(MOD_RESULT_ARG, CUSTOM);
+   d = good;
+   d.forward = NULL;
+   OP_REFUSED(MOD_RESULT_ARG, CUSTOM);
+   d = good;
+   d.saved_bytes = SIZE_MAX;
+   OP_REFUSED(MOD_RESULT_MEMORY, CUSTOM);
+   d.saved_bytes = SIZE_MAX - 8;
+   OP_REFUSED(MOD_RESULT_MEMORY, CUSTOM);
+   d = good;
+   d.n_dim = 4;
+   d.dim[0] = d.dim[1] = d.dim[2] = d.dim[3] = 65536; /* 2^64 numbers */
+   OP_REFUSED(REFUSAL, CUSTOM);
+}
+
+/* -------------------------------------------------------------------------------------------------------- model -- */
+
+static mod_config cfg;
+static mod_train_desc how;
+static mod_plan plan;
+static mod_model *model; /* of cfg, with random weights */
+static mod_tape *tape;   /* of forward_bytes, for batch in causal mode */
+static size_t forward_bytes;
+static mod_batch batch, good_batch; /* 2 sequences of 4 */
+static const int good_tokens[8] = {0, 1, 2, 3, 4, 5, 6, 7}, good_targets[8] = {1, 2, 3, -1, 5, 6, 7, 0};
+static int tokens[8], targets[8];
+static mod_forward fwd;
+
+static void model_set_up(void)
+{
+   mod_tape_desc desc;
+   memset(&desc, 0, sizeof desc);
+   desc.forward_only = 1;
+   cfg = small_config();
+   how = small_desc();
+   model = mod_model_create(&cfg, NULL, &err);
+   if (!model || mod_model_randomize(model, 1, NULL) || mod_model_plan(&cfg, &how, &plan, NULL)) {
+      printf("test_refuse: no model: %s\n", err.message ? err.message : "");
+      exit(1);
+   }
+   memset(&good_batch, 0, sizeof good_batch);
+   good_batch.n_seqs = 2;
+   good_batch.length = 4;
+   good_batch.tokens = tokens;
+   good_batch.targets = targets;
+   batch = good_batch;
+   memcpy(tokens, good_tokens, sizeof tokens);
+   memcpy(targets, good_targets, sizeof targets);
+   batch.mode = MOD_MODE_CAUSAL;
+   CHECK(mod_forward_plan(&cfg, &batch, &desc, &forward_bytes, NULL) == MOD_RESULT_OK);
+   tape = mod_tape_create(&desc, forward_bytes, NULL, NULL);
+   CHECK(tape != NULL);
+   batch = good_batch;
+}
+
+/* Settings of training that no trainer takes. what(i) spoils field i; returns 0 when there is no such i. */
+static int spoil_desc(mod_train_desc *d, int i)
+{
+   static const double bad[3] = {NAN_, INF_, -1};
+   double *field[8];
+   *d = small_desc();
+   field[0] = &d->lr;
+   field[1] = &d->lr_min;
+   field[2] = &d->beta1;
+   field[3] = &d->beta2;
+   field[4] = &d->eps;
+   field[5] = &d->weight_decay;
+   field[6] = &d->clip_norm;
+   if (i < 21) *field[i / 3] = bad[i % 3];
+   else if (i == 21) d->n_seqs = -1;
+   else if (i == 22) d->n_seqs = INT32_MAX;
+   else if (i == 23) d->length = -1;
+   else if (i == 24) d->length = 5; /* longer than the context */
+   else if (i == 25) d->length = INT32_MAX;
+   else if (i == 26) d->steps = -1;
+   else if (i == 27) d->warmup = -1;
+   else if (i == 28) d->n_threads = -1;
+   else if (i == 29) d->n_threads = INT32_MAX;
+   else if (i == 30) d->beta1 = 1;
+   else if (i == 31) d->beta2 = 1.5;
+   else if (i == 32) d->n_seqs = INT32_MIN;
+   else return 0;
+   return 1;
+}
+
+static void row_mod_model_plan(void)
+{
+   mod_plan p;
+   mod_config bad = cfg, most = huge_config();
+   mod_train_desc d;
+   int n;
+   watch_out(&p, sizeof p);
+   REFUSED(MOD_RESULT_ARG, mod_model_plan(NULL, &how, &p, e));
+   REFUSED(MOD_RESULT_ARG, mod_model_plan(&cfg, &how, NULL, e));
+   bad.d_model = 0;
+   REFUSED(MOD_RESULT_CONFIG, mod_model_plan(&bad, &how, &p, e));
+   for (n = 0; spoil_desc(&d, n); ++n) REFUSED(REFUSAL, mod_model_plan(&cfg, &d, &p, e));
+   CHECK(n == 33);
+   unwatch();
+   ACCEPTED(mod_model_plan(&cfg, NULL, &p, e));
+   ACCEPTED(mod_model_plan(&cfg, &how, &p, e));
+
+   /* The largest model of all: a plan without overflow, or a refusal. */
+   d = small_desc();
+   d.n_seqs = 16;
+   d.length = 0;
+   for (int i = 0; i < 2; ++i) {
+      double D = 65536, F = 262144, V = 1048576, L = 1024, N = V * D + L * (4 * D * D + 2 * D * F + 2 * D) + D;
+      mod_result r = mod_model_plan(&most, i ? &d : NULL, &p, &err);
+      if (sizeof(size_t) == 8) CHECKF(r == MOD_RESULT_OK || i, "%s", err.message);
+      if (r == MOD_RESULT_OK) {
+         CHECKF((double)p.n_params == N, "%.0f parameters, not %.0f", (double)p.n_params, N);
+         CHECK((double)p.params == 4 * N && (double)p.grads == 4 * N && (double)p.optimizer >= 8 * N);
+         CHECK(p.model > p.params && p.trainer > p.grads + p.optimizer);
+         CHECK(p.trainer - p.grads - p.optimizer >= p.activations);
+         CHECK((double)p.activations > 2 * V * V * 4 * 8); /* more than the logits alone */
+      } else {
+         CHECK(is_sentence(err.message));
+      }
+   }
+}
+
+static void row_mod_model_init(void)
+{
+   static uint64_t memory[512];
+   mod_config bad = cfg, most = huge_config();
+   watch(memory, sizeof memory);
+   REFUSED_NULL(MOD_RESULT_ARG, mod_model_init(NULL, memory, sizeof memory, e));
+   REFUSED_NULL(MOD_RESULT_ARG, mod_model_init(&cfg, NULL, sizeof memory, e));
+   REFUSED_NULL(MOD_RESULT_MEMORY, mod_model_init(&cfg, memory, 0, e));
+   REFUSED_NULL(MOD_RESULT_MEMORY, mod_model_init(&cfg, memory, 1, e));
+   REFUSED_NULL(MOD_RESULT_MEMORY, mod_model_init(&most, memory, sizeof memory, e));
+   for (int off = 1; off < 8; ++off)
+      REFUSED_NULL(MOD_RESULT_ALIGN, mod_model_init(&cfg, (char *)memory + off, sizeof memory - 8, e));
+   bad.n_heads = 3;
+   REFUSED_NULL(MOD_RESULT_CONFIG, mod_model_init(&bad, memory, sizeof memory, e));
+   unwatch();
+}
+
+static void row_mod_model_create(void)
+{
+   mod_config bad = cfg, most = huge_config();
+   mod_allocator a = heap_allocator;
+   mod_model *m;
+   heap_start(0);
+   REFUSED_NULL(MOD_RESULT_ARG, mod_model_create(NULL, &a, e));
+   bad.vocab_size = -1;
+   REFUSED_NULL(MOD_RESULT_CONFIG, mod_model_create(&bad, &a, e));
+   REFUSED_NULL(MOD_RESULT_MEMORY, mod_model_create(&most, &a, e));
+   a.alloc = NULL;
+   REFUSED_NULL(MOD_RESULT_ARG, mod_model_create(&cfg, &a, e));
+   a = heap_allocator;
+   a.free = NULL;
+   REFUSED_NULL(MOD_RESULT_ARG, mod_model_create(&cfg, &a, e));
+   CHECK(heap.live == 0);
+   a = heap_allocator;
+   HOLDS((m = mod_model_create(&cfg, &a, &err)) != NULL && err.code == MOD_RESULT_OK);
+   mod_model_destroy(m);
+   CHECK(heap.live == 0 && heap.frees_null == 0);
+}
+
+static void row_mod_model_destroy(void)
+{
+   mod_model_destroy(NULL);
+   note("mod_model_destroy(NULL)");
+}
+
+static void row_mod_model_randomize(void)
+{
+   static const uint64_t seeds[3] = {UINT64_MAX, 0, 1};
+   size_t n;
+   mod_real *p = mod_model_params(model, &n);
+   REFUSED(MOD_RESULT_ARG, mod_model_randomize(NULL, 1, e));
+   for (int i = 0; i < 3; ++i) {
+      int finite = 1;
+      ACCEPTED(mod_model_randomize(model, seeds[i], e));
+      for (size_t j = 0; j < n; ++j) finite = finite && isfinite(p[j]);
+      CHECK(finite && n == plan.n_params);
+   }
+}
+
+static void row_mod_model_config(void)
+{
+   mod_config got = mod_model_config(NULL), zero;
+   memset(&zero, 0, sizeof zero);
+   HOLDS(mod_model_config(NULL).vocab_size == 0);
+   CHECK(memcmp(&got, &zero, sizeof got) == 0);
+   HOLDS(mod_model_config(model).d_ff == 32);
+}
+static void row_mod_model_params(void)
+{
+   size_t n = 77;
+   HOLDS(mod_model_params(NULL, NULL) == NULL);
+   HOLDS(mod_model_params(NULL, &n) == NULL);
+   CHECK(n == 0);
+   HOLDS(mod_model_params(model, NULL) != NULL);
+}
+static void row_mod_model_thresholds(void)
+{
+   HOLDS(mod_model_thresholds(NULL) == NULL);
+   HOLDS(mod_model_thresholds(model) != NULL);
+}
+static void row_mod_model_param_count(void)
+{
+   HOLDS(mod_model_param_count(NULL) == 0);
+   HOLDS(mod_model_param_count(model) > 10);
+}
+static void row_mod_model_param(void)
+{
+   mod_param out;
+   int n = mod_model_param_count(model);
+   watch_out(&out, sizeof out);
+   REFUSED(MOD_RESULT_ARG, mod_model_param(NULL, 0, &out, e));
+   REFUSED(MOD_RESULT_ARG, mod_model_param(model, 0, NULL, e));
+   REFUSED(MOD_RESULT_ARG, mod_model_param(model, -1, &out, e));
+   REFUSED(MOD_RESULT_ARG, mod_model_param(model, n, &out, e));
+   REFUSED(MOD_RESULT_ARG, mod_model_param(model, INT32_MAX, &out, e));
+   REFUSED(MOD_RESULT_ARG, mod_model_param(model, INT32_MIN, &out, e));
+   unwatch();
+   ACCEPTED(mod_model_param(model, n - 1, &out, e));
+   CHECK(out.offset + out.count == plan.n_params);
+}
+static void row_mod_model_find(void)
+{
+   HOLDS(mod_model_find(NULL, "embed") == -1);
+   HOLDS(mod_model_find(model, NULL) == -1);
+   HOLDS(mod_model_find(model, "") == -1);
+   HOLDS(mod_model_find(model, "embe") == -1);
+   HOLDS(mod_model_find(model, "embedd") == -1);
+   HOLDS(mod_model_find(model, "blocks.1.router") >= 0);
+   HOLDS(mod_model_find(model, "blocks.0.router") == -1);
+   HOLDS(mod_model_find(model, "blocks.2147483648.router") == -1);
+}
+
+/* A batch whose shape no pass takes; 0 when there is no such i. */
+static int spoil_shape(mod_batch *b, int i)
+{
+   static const int wrong[4][2] = {{-1, 4}, {4, 5}, {INT32_MIN, 1}, {1, INT32_MAX}};
+   *b = good_batch;
+   switch (i) {
+   case 0: b->n_seqs = -1; break;
+   case 1: b->n_seqs = INT32_MIN; break;
+   case 2: b->n_seqs = INT32_MAX; break;
+   case 3: b->length = -1; break;
+   case 4: b->length = 5; break; /* longer than the context */
+   case 5: b->length = INT32_MAX; break;
+   case 6: b->length = INT32_MIN; break;
+   case 7: b->mode = -1; break;
+   case 8: b->mode = 2; break;
+   case 9: b->mode = INT32_MAX; break;
+   case 10: b->n_seqs = (1 << 22) + 1; break; /* more than 2^24 rows */
+   case 11: b->n_targets = -1; break;
+   case 12: b->n_tokens = -1; break;
+   case 13: b->n_targets = INT64_MIN; break;
+   case 14: b->n_tokens = INT64_MIN; break;
+   case 15: case 16: case 17: case 18: b->lengths = wrong[i - 15]; break;
+   default: return 0;
+   }
+   return 1;
+}
+
+static void row_mod_forward_plan(void)
+{
+   size_t bytes;
+   mod_config bad = cfg, most = huge_config();
+   mod_tape_desc desc;
+   mod_batch b = good_batch;
+   memset(&desc, 0, sizeof desc);
+   watch_out(&bytes, sizeof bytes);
+   REFUSED(MOD_RESULT_ARG, mod_forward_plan(NULL, &b, &desc, &bytes, e));
+   REFUSED(MOD_RESULT_ARG, mod_forward_plan(&cfg, NULL, &desc, &bytes, e));
+   REFUSED(MOD_RESULT_ARG, mod_forward_plan(&cfg, &b, &desc, NULL, e));
+   bad.context = 0;
+   REFUSED(MOD_RESULT_CONFIG, mod_forward_plan(&bad, &b, &desc, &bytes, e));
+   for (int i = 0; i < 11; ++i) REFUSED(REFUSAL, (spoil_shape(&b, i), mod_forward_plan(&cfg, &b, &desc, &bytes, e)));
+   b = good_batch;
+   desc.n_threads = -1;
+   REFUSED(MOD_RESULT_ARG, mod_forward_plan(&cfg, &b, &desc, &bytes, e));
+   desc.n_threads = 0;
+   unwatch();
+   ACCEPTED(mod_forward_plan(&cfg, &b, NULL, &bytes, e));
+   b.tokens = NULL; /* it reads no token */
+   ACCEPTED(mod_forward_plan(&cfg, &b, &desc, &bytes, e));
+
+   b.n_seqs = 16;
+   b.length = 1 << 20;
+   for (int i = 0; i < 2; ++i) {
+      desc.forward_only = i;
+      if (mod_forward_plan(&most, &b, &desc, &bytes, &err) == MOD_RESULT_OK)
+         CHECK((double)bytes >= 4.0 * 16777216 * 1048576); /* at least the logits */
+      else
+         CHECK(is_sentence(err.message));
+   }
+}
+
+static mod_result forward(mod_error *e)
+{
+   mod_tape_reset(tape);
+   return mod_model_forward(model, tape, NULL, &batch, &fwd, e);
+}
+#define FORWARD(expected, spoil)                     \
+   do {                                              \
+      batch = good_batch;                            \
+      memcpy(tokens, good_tokens, sizeof tokens);    \
+      memcpy(targets, good_targets, sizeof targets); \
+      spoil;                                         \
+      REFUSED(expected, forward(e));                 \
+   } while (0)
+
+static void row_mod_model_forward(void)
+{
+   static const int outside[4] = {-1, 8, INT32_MIN, INT32_MAX};
+   double *theta = mod_model_thresholds(model);
+   size_t n;
+   mod_real *params = mod_model_params(model, &n), *router, keep;
+   mod_param p;
+   mod_batch b;
+   int shapes;
+   ACCEPTED(forward(e));
+   watch_out(&fwd, sizeof fwd);
+   watch(params, n * sizeof *params);
+   batch = good_batch;
+   mod_tape_reset(tape);
+   REFUSED(MOD_RESULT_ARG, mod_model_forward(NULL, tape, NULL, &batch, &fwd, e));
+   REFUSED(MOD_RESULT_ARG, mod_model_forward(model, NULL, NULL, &batch, &fwd, e));
+   mod_tape_reset(tape);
+   REFUSED(MOD_RESULT_ARG, mod_model_forward(model, tape, NULL, NULL, &fwd, e));
+   mod_tape_reset(tape);
+   REFUSED(MOD_RESULT_ARG, mod_model_forward(model, tape, NULL, &batch, NULL, e));
+   mod_tape_reset(tape);
+   mod_tape_fail(tape, MOD_RESULT_SHAPE, "an error made by the test", 3);
+   REFUSED(MOD_RESULT_SHAPE, mod_model_forward(model, tape, NULL, &batch, &fwd, e));
+   FORWARD(MOD_RESULT_ARG, batch.tokens = NULL);
+   for (shapes = 0; spoil_shape(&b, shapes); ++shapes) FORWARD(REFUSAL, batch = b);
+   CHECK(shapes == 19);
+   for (int mode = 0; mode < 2; ++mode)
+      for (int i = 0; i < 4; ++i) {
+         FORWARD(MOD_RESULT_RANGE, batch.mode = mode; tokens[2 * i + 1] = outside[i]);
+         CHECK(err.where >= 0);
+         if (outside[i] == -1) continue; /* as a target: none */
+         FORWARD(MOD_RESULT_RANGE, batch.mode = mode; targets[2 * i] = outside[i]);
+         CHECK(err.where >= 0);
+      }
+   FORWARD(MOD_RESULT_RANGE, targets[7] = -2);
+   theta[1] = NAN_;
+   FORWARD(MOD_RESULT_NUMERIC, batch.mode = MOD_MODE_CAUSAL);
+   CHECK(err.block == 1);
+   theta[1] = 0;
+   FORWARD(REFUSAL, batch.n_seqs = 3); /* more than the tape was made for */
+
+   unwatch(); /* a NaN among the weights reaches the score, and is named there */
+   watch_out(&fwd, sizeof fwd);
+   CHECK(mod_model_param(model, mod_model_find(model, "blocks.1.router"), &p, NULL) == MOD_RESULT_OK);
+   router = p.data;
+   keep = router[3];
+   router[3] = (mod_real)NAN_;
+   FORWARD(MOD_RESULT_NUMERIC, (void)0);
+   CHECK(err.block == 1 && err.where == 0);
+   router[3] = keep;
+   unwatch();
+
+   batch = good_batch;
+   memcpy(tokens, good_tokens, sizeof tokens);
+   memcpy(targets, good_targets, sizeof targets);
+   ACCEPTED(forward(e));
+   theta[1] = INF_; /* nothing enters */
+   batch.mode = MOD_MODE_CAUSAL;
+   ACCEPTED(forward(e));
+   theta[1] = 0;
+   {
+      static const int some[2] = {4, 0};
+      batch.lengths = some; /* an empty sequence */
+      ACCEPTED(forward(e));
+   }
+   for (int i = 0; i < 2; ++i) { /* no sequences, or none of any length: a sentence or an empty result, but no crash */
+      mod_result r;
+      batch = good_batch;
+      if (i) batch.length = 0;
+      else batch.n_seqs = 0;
+      soil();
+      r = forward(&err);
+      CHECK(err.code == r && (r == MOD_RESULT_OK ? fwd.rows && fwd.rows->n == 0 : is_sentence(err.message)));
+   }
+   note("mod_model_forward(");
+   batch = good_batch;
+}
+
+static void row_mod_forward_logits(void)
+{
+   mod_real out[2 * 4 * 8];
+   mod_forward empty;
+   mod_batch other;
+   memset(&empty, 0, sizeof empty);
+   batch = good_batch;
+   CHECK(forward(NULL) == MOD_RESULT_OK);
+   watch_out(out, sizeof out);
+   REFUSED(MOD_RESULT_ARG, mod_forward_logits(NULL, &batch, out, e));
+   REFUSED(MOD_RESULT_ARG, mod_forward_logits(&fwd, NULL, out, e));
+   REFUSED(MOD_RESULT_ARG, mod_forward_logits(&fwd, &batch, NULL, e));
+   REFUSED(REFUSAL, mod_forward_logits(&empty, &batch, out, e));
+   other = batch;
+   other.n_seqs = 1;
+   REFUSED(REFUSAL, mod_forward_logits(&fwd, &other, out, e));
+   other.n_seqs = -1;
+   REFUSED(REFUSAL, mod_forward_logits(&fwd, &other, out, e));
+   other = batch;
+   other.length = 3;
+   REFUSED(REFUSAL, mod_forward_logits(&fwd, &other, out, e));
+   other.length = INT32_MIN;
+   REFUSED(REFUSAL, mod_forward_logits(&fwd, &other, out, e));
+   unwatch();
+   ACCEPTED(mod_forward_logits(&fwd, &batch, out, e));
+}
+
+static void row_mod_config_flops(void)
+{
+   static const int lengths[2] = {4, 3}, wrong[4][2] = {{-1, 4}, {4, 5}, {INT32_MIN, 0}, {0, INT32_MAX}};
+   static const int entered[4] = {4, 3, 2, 1}, bad_entered[2][4] = {{4, 3, -1, 1}, {4, 3, 5, 1}};
+   static const int longest[2] = {1 << 20, 1 << 20};
+   mod_config bad = cfg, most = huge_config();
+   mod_flops f;
+   watch_out(&f, sizeof f);
+   REFUSED(MOD_RESULT_ARG, mod_config_flops(NULL, 2, lengths, NULL, &f, e));
+   REFUSED(MOD_RESULT_ARG, mod_config_flops(&cfg, 2, NULL, NULL, &f, e));
+   REFUSED(MOD_RESULT_ARG, mod_config_flops(&cfg, 2, lengths, NULL, NULL, e));
+   REFUSED(MOD_RESULT_ARG, mod_config_flops(&cfg, -1, lengths, NULL, &f, e));
+   REFUSED(MOD_RESULT_ARG, mod_config_flops(&cfg, INT32_MIN, lengths, NULL, &f, e));
+   bad.n_layers = 0;
+   REFUSED(MOD_RESULT_CONFIG, mod_config_flops(&bad, 2, lengths, NULL, &f, e));
+   for (int i = 0; i < 4; ++i) REFUSED(REFUSAL, mod_config_flops(&cfg, 2, wrong[i], NULL, &f, e));
+   for (int i = 0; i < 2; ++i) REFUSED(REFUSAL, mod_config_flops(&cfg, 2, lengths, bad_entered[i], &f, e));
+   unwatch();
+   ACCEPTED(mod_config_flops(&cfg, 2, lengths, entered, &f, e));
+   ACCEPTED(mod_config_flops(&cfg, 2, lengths, NULL, &f, e));
+   ACCEPTED(mod_config_flops(&most, 2, longest, NULL, &f, e));
+   {
+      /* 2 D per attended pair for q k and again for p v: no integer below 2^53 holds it, a double does. */
+      double D = 65536, F = 262144, N = 2097152, pairs = 1048576.0 * 1048577;
+      double expected = 1024 * (2 * N * (4 * D * D + 2 * D * F) + 4 * D * pairs);
+      CHECKF(fabs(f.blocks / expected - 1) < 1e-12, "%g, not %g", f.blocks, expected);
+      CHECK(isfinite(f.head) && isfinite(f.total) && f.total >= f.blocks);
+   }
+}
+
+/* ----------------------------------------------------------------------------------------------------- training -- */
+
+static void row_mod_train_resolve(void)
+{
+   mod_train_desc zero, d;
+   memset(&zero, 0, sizeof zero);
+   d = mod_train_resolve(NULL, NULL);
+   HOLDS(mod_train_resolve(NULL, NULL).n_threads >= 0);
+   CHECK(isfinite(d.lr));
+   HOLDS(mod_train_resolve(&zero, NULL).steps == 1000);
+   HOLDS(mod_train_resolve(&zero, &cfg).length == 4);
+   HOLDS(mod_train_resolve(NULL, &cfg).n_seqs >= 0);
+   zero.lr = NAN_;
+   zero.steps = INT32_MIN;
+   d = mod_train_resolve(&zero, &cfg);
+   CHECK(isnan(d.lr) && d.steps == INT32_MIN); /* not replaced: the trainer shall see them */
+}
+
+static void row_mod_train_lr(void)
+{
+   static const int64_t steps[8] = {0, 1, 9, 10, INT64_MAX, -1, INT64_MIN, (int64_t)1 << 40};
+   mod_train_desc d = mod_train_resolve(&how, &cfg);
+   HOLDS(mod_train_lr(NULL, 0) == 0);
+   HOLDS(mod_train_lr(NULL, INT64_MIN) == 0);
+   for (int w_ = 0; w_ < 3; ++w_) {
+      d.warmup = w_ == 0 ? 0 : w_ == 1 ? 5 : INT32_MAX;
+      for (int i = 0; i < 8; ++i) HOLDS(mod_train_lr(&d, steps[i]) >= 0 && mod_train_lr(&d, steps[i]) <= d.lr);
+   }
+   memset(&d, 0, sizeof d); /* not resolved: 0 steps must not divide */
+   HOLDS(!isnan(mod_train_lr(&d, 0)) && !isnan(mod_train_lr(&d, 5)));
+}
+
+static void row_mod_trainer_init(void)
+{
+   mod_train_desc d;
+   uint64_t *memory = (uint64_t *)malloc(plan.trainer + 16);
+   int n;
+   if (!memory) exit(2);
+   memset(memory, 0, plan.trainer + 16);
+   watch(memory, 4096);
+   REFUSED_NULL(MOD_RESULT_ARG, mod_trainer_init(NULL, &how, memory, plan.trainer, e));
+   REFUSED_NULL(MOD_RESULT_ARG, mod_trainer_init(model, &how, NULL, plan.trainer, e));
+   REFUSED_NULL(MOD_RESULT_MEMORY, mod_trainer_init(model, &how, memory, 0, e));
+   REFUSED_NULL(MOD_RESULT_MEMORY, mod_trainer_init(model, &how, memory, 1, e));
+   for (int off = 1; off < 8; ++off)
+      REFUSED_NULL(MOD_RESULT_ALIGN, mod_trainer_init(model, &how, (char *)memory + off, plan.trainer, e));
+   for (n = 0; spoil_desc(&d, n); ++n) REFUSED_NULL(REFUSAL, mod_trainer_init(model, &d, memory, plan.trainer, e));
+   CHECK(n == 33);
+   unwatch();
+   HOLDS(mod_trainer_init(model, &how, memory, plan.trainer, &err) != NULL && err.code == MOD_RESULT_OK);
+   free(memory);
+}
+
+static void row_mod_trainer_create(void)
+{
+   mod_allocator a = heap_allocator;
+   mod_train_desc d;
+   mod_trainer *t;
+   heap_start(0);
+   REFUSED_NULL(MOD_RESULT_ARG, mod_trainer_create(NULL, &how, &a, e));
+   for (int n = 0; spoil_desc(&d, n); ++n) REFUSED_NULL(REFUSAL, mod_trainer_create(model, &d, &a, e));
+   a.alloc = NULL;
+   REFUSED_NULL(MOD_RESULT_ARG, mod_trainer_create(model, &how, &a, e));
+   a = heap_allocator;
+   a.free = NULL;
+   REFUSED_NULL(MOD_RESULT_ARG, mod_trainer_create(model, &how, &a, e));
+   a = heap_allocator;
+   d = small_desc();
+   d.n_seqs = 1 << 22; /* 2^24 rows: more than the allocator has */
+   REFUSED_NULL(REFUSAL, mod_trainer_create(model, &d, &a, e));
+   CHECK(heap.live == 0 && heap.frees_null == 0);
+   HOLDS((t = mod_trainer_create(model, NULL, &a, &err)) != NULL && err.code == MOD_RESULT_OK);
+   mod_trainer_destroy(t);
+   CHECK(heap.live == 0);
+}
+
+static void row_mod_trainer_destroy(void)
+{
+   mod_trainer_destroy(NULL);
+   note("mod_trainer_destroy(NULL)");
+}
+
+static mod_trainer *trainer;
+static mod_step_info info;
+
+/* Refused steps leave weights, gradients and the caller's info alone. */
+static void watch_training(void)
+{
+   size_t n;
+   mod_real *g = mod_trainer_grads(trainer, &n);
+   watch(mod_model_params(model, NULL), plan.params);
+   watch(g, n * sizeof *g);
+   watch_out(&info, sizeof info);
+}
+#define STEP(expected, spoil, call)                  \
+   do {                                              \
+      batch = good_batch;                            \
+      memcpy(tokens, good_tokens, sizeof tokens);    \
+      memcpy(targets, good_targets, sizeof targets); \
+      spoil;                                         \
+      REFUSED(expected, call);                       \
+   } while (0)
+
+/* What mod_train_step and mod_train_accumulate refuse alike. */
+#define BAD_STEPS(call)                                                        \
+   do {                                                                        \
+      static const int outside_[4] = {-1, 8, INT32_MIN, INT32_MAX};            \
+      mod_batch b_;                                                            \
+      for (int i_ = 0; spoil_shape(&b_, i_); ++i_) STEP(REFUSAL, batch = b_, call); \
+      STEP(MOD_RESULT_ARG, batch.tokens = NULL, call);                         \
+      STEP(MOD_RESULT_ARG, batch.targets = NULL, call);                        \
+      STEP(REFUSAL, batch.n_seqs = 3, call); /* more than was planned */       \
+      for (int i_ = 0; i_ < 4; ++i_) {                                         \
+         STEP(MOD_RESULT_RANGE, tokens[2 * i_ + 1] = outside_[i_], call);      \
+         if (i_) STEP(MOD_RESULT_RANGE, targets[2 * i_] = outside_[i_], call); \
+      }                                                                        \
+   } while (0)
+
+static void row_mod_train_step(void)
+{
+   mod_param p;
+   mod_real keep;
+   size_t n, zeros = 0;
+   mod_real *g = mod_trainer_grads(trainer, &n);
+   mod_error *none_ = NULL;
+   batch = good_batch;
+   memcpy(tokens, good_tokens, sizeof tokens);
+   memcpy(targets, good_targets, sizeof targets);
+   HOLDS(mod_train_step(trainer, &batch, &info, &err) == MOD_RESULT_OK && info.step == 1);
+   HOLDS(mod_train_step(trainer, &batch, NULL, none_) == MOD_RESULT_OK);
+   watch_training();
+   REFUSED(MOD_RESULT_ARG, mod_train_step(NULL, &batch, &info, e));
+   REFUSED(MOD_RESULT_ARG, mod_train_step(trainer, NULL, &info, e));
+   BAD_STEPS(mod_train_step(trainer, &batch, &info, e));
+
+   /* Weights that are no numbers, in the router (seen as a score) and in the last norm (seen as a loss). */
+   for (int i = 0; i < 2; ++i) {
+      unwatch();
+      CHECK(mod_model_param(model, mod_model_find(model, i ? "norm.gain" : "blocks.1.router"), &p, NULL) ==
+            MOD_RESULT_OK);
+      keep = p.data[3];
+      p.data[3] = (mod_real)NAN_;
+      watch_training();
+      STEP(MOD_RESULT_NUMERIC, (void)0, mod_train_step(trainer, &batch, &info, e));
+      p.data[3] = keep;
+   }
+   unwatch();
+   for (size_t i = 0; i < n; ++i) zeros += g[i] == 0;
+   CHECK(zeros == n);
+   batch = good_batch;
+   memcpy(tokens, good_tokens, sizeof tokens);
+   memcpy(targets, good_targets, sizeof targets);
+   HOLDS(mod_train_step(trainer, &batch, &info, &err) == MOD_RESULT_OK && info.step == 3); /* none of them counted */
+   for (int i = 0; i < 8; ++i) targets[i] = -1; /* nothing to learn: no NaN, whether refused or done */
+   soil();
+   CHECK(mod_train_step(trainer, &batch, &info, &err) == err.code);
+   CHECK(err.code == MOD_RESULT_OK ? info.loss == 0 && isfinite(info.grad_norm) : is_sentence(err.message));
+   memcpy(targets, good_targets, sizeof targets);
+}
+
+static void row_mod_train_accumulate(void)
+{
+   batch = good_batch;
+   watch_training();
+   REFUSED(MOD_RESULT_ARG, mod_train_accumulate(NULL, &batch, e));
+   REFUSED(MOD_RESULT_ARG, mod_train_accumulate(trainer, NULL, e));
+   BAD_STEPS(mod_train_accumulate(trainer, &batch, e));
+   unwatch();
+   batch = good_batch;
+   memcpy(tokens, good_tokens, sizeof tokens);
+   memcpy(targets, good_targets, sizeof targets);
+   HOLDS(mod_train_accumulate(trainer, &batch, &err) == MOD_RESULT_OK && err.code == MOD_RESULT_OK);
+   CHECK(mod_train_update(trainer, NULL, NULL) == MOD_RESULT_OK);
+}
+
+static void row_mod_train_update(void)
+{
+   watch_training();
+   REFUSED(MOD_RESULT_ARG, mod_train_update(NULL, &info, e));
+   REFUSED(MOD_RESULT_STATE, mod_train_update(trainer, &info, e)); /* nothing accumulated */
+   unwatch();
+   { /* a gradient that is no number */
+      mod_real *g = mod_trainer_grads(trainer, NULL);
+      batch = good_batch;
+      CHECK(mod_train_accumulate(trainer, &batch, NULL) == MOD_RESULT_OK);
+      g[5] = (mod_real)NAN_;
+      watch(mod_model_params(model, NULL), plan.params);
+      soil();
+      refused(mod_train_update(trainer, &info, &err), MOD_RESULT_NUMERIC, "mod_train_update(a NaN gradient)", __LINE__);
+      CHECK(g[5] == 0);
+      unwatch();
+   }
+   batch = good_batch;
+   CHECK(mod_train_accumulate(trainer, &batch, NULL) == MOD_RESULT_OK);
+   HOLDS(mod_train_update(trainer, &info, &err) == MOD_RESULT_OK && err.code == MOD_RESULT_OK);
+}
+
+static void row_mod_trainer_forward(void)
+{
+   mod_trainer *t = mod_trainer_create(model, &how, NULL, NULL);
+   HOLDS(mod_trainer_forward(NULL) == NULL);
+   HOLDS(mod_trainer_forward(t) == NULL); /* before the first */
+   batch = good_batch;
+   CHECK(mod_train_step(t, &batch, NULL, NULL) == MOD_RESULT_OK);
+   HOLDS(mod_trainer_forward(t) != NULL);
+   tokens[3] = -5;
+   CHECK(mod_train_step(t, &batch, NULL, NULL) == MOD_RESULT_RANGE);
+   HOLDS(mod_trainer_forward(t) == NULL); /* after a failed one */
+   memcpy(tokens, good_tokens, sizeof tokens);
+   mod_trainer_destroy(t);
+}
+
+static void row_mod_trainer_grads(void)
+{
+   size_t n = 77;
+   HOLDS(mod_trainer_grads(NULL, NULL) == NULL);
+   HOLDS(mod_trainer_grads(NULL, &n) == NULL);
+   CHECK(n == 0);
+   HOLDS(mod_trainer_grads(trainer, &n) != NULL && n == plan.n_params);
+}
+
+static void row_mod_trainer_peak(void)
+{
+   HOLDS(mod_trainer_peak(NULL) == 0);
+   HOLDS(mod_trainer_peak(trainer) > 0 && mod_trainer_peak(trainer) <= plan.trainer);
+}
+
+static void row_mod_sample(void)
+{
+   mod_real logits[4] = {1, 2, 3, 2};
+   mod_sample_desc d;
+   static const double bad_t[4] = {NAN_, INF_, -1, -INF_}, bad_p[6] = {NAN_, INF_, -0.1, 1.0000001, 2, -INF_};
+   memset(&d, 0, sizeof d);
+#define SAMPLED(expected, call) REFUSED(expected, ((call) == -1 ? e ? err.code : last_code : MOD_RESULT_OK))
+   /* mod_sample returns a token or -1, so without a mod_error the code is the one seen before. */
+   {
+      static const int bad_n[3] = {0, -1, INT32_MIN};
+      mod_result last_code;
+#define BAD_SAMPLE(expected, l, n, desc)                                                          \
+   last_code = (mod_sample(l, n, desc, 0, &err), err.code);                                       \
+   SAMPLED(expected, mod_sample(l, n, desc, 0, e))
+      BAD_SAMPLE(MOD_RESULT_ARG, NULL, 4, &d);
+      BAD_SAMPLE(MOD_RESULT_ARG, NULL, 0, NULL);
+      for (int i = 0; i < 3; ++i) {
+         BAD_SAMPLE(MOD_RESULT_ARG, logits, bad_n[i], &d);
+      }
+      d.top_k = -1;
+      BAD_SAMPLE(MOD_RESULT_ARG, logits, 4, &d);
+      d.top_k = 0;
+      for (int i = 0; i < 4; ++i) {
+         d.temperature = bad_t[i];
+         BAD_SAMPLE(MOD_RESULT_ARG, logits, 4, &d);
+      }
+      d.temperature = 1;
+      for (int i = 0; i < 6; ++i) {
+         d.top_p = bad_p[i];
+         BAD_SAMPLE(MOD_RESULT_ARG, logits, 4, &d);
+      }
+      d.top_p = 0;
+      for (int i = 0; i < 8; ++i) { /* greedy and drawn, NaN anywhere */
+         d.temperature = i / 4;
+         logits[i % 4] = (mod_real)NAN_;
+         BAD_SAMPLE(MOD_RESULT_NUMERIC, logits, 4, &d);
+         CHECK(err.where == i % 4);
+         logits[i % 4] = 1;
+      }
+      for (int i = 0; i < 4; ++i) logits[i] = (mod_real)-INF_;
+      for (int i = 0; i < 2; ++i) {
+         d.temperature = i;
+         BAD_SAMPLE(MOD_RESULT_NUMERIC, logits, 4, &d);
+      }
+   }
+   logits[2] = 5; /* the only one that is possible, whatever is asked */
+   for (int i = 0; i < 40; ++i) {
+      static const double t[5] = {0, 1, 1e-300, 1e300, 4.9e-324};
+      static const double p[4] = {0, 1, 1e-300, 0.5};
+      d.temperature = t[i % 5];
+      d.top_p = p[i / 5 % 4];
+      d.top_k = i / 20 ? INT32_MAX : 1;
+      d.seed = i % 2 ? UINT64_MAX : 0;
+      HOLDS(mod_sample(logits, 4, &d, UINT64_MAX, &err) == 2 && err.code == MOD_RESULT_OK && err.message);
+   }
+   HOLDS(mod_sample(logits, 4, NULL, 0, NULL) == 2);
+   logits[0] = (mod_real)INF_;
+   d.top_k = 0;
+   d.top_p = 0;
+   for (int i = 0; i < 2; ++i) { /* an infinite logit is token 0 or is refused, never inf - inf */
+      int token;
+      d.temperature = i;
+      soil();
+      token = mod_sample(logits, 4, &d, 0, &err);
+      CHECK(token == 0 || (token == -1 && err.code == MOD_RESULT_NUMERIC && is_sentence(err.message)));
+   }
+}
+
+/* -------------------------------------------------------------------------------------------- memory, all sizes -- */
+
+/* 0, the first and last 48 sizes below n, and some 100 between. */
+static size_t next_size(size_t size, size_t n)
+{
+   size_t step = size < 48 || size + 48 >= n ? 1 : n / 100 + 1;
+   if (size < n && size + 48 < n && size + step + 48 > n) step = n - 48 - size;
+   return size + step;
+}
+
+static void test_small_memory(void)
+{
+   static mod_real grads[8192];
+   mod_tape_desc desc;
+   size_t least[2] = {0, 0};
+   int tried = 0;
+   CHECK(plan.n_params <= sizeof grads / sizeof *grads);
+   memset(&desc, 0, sizeof desc);
+   for (size_t size = 0; size <= plan.model; size = next_size(size, plan.model)) {
+      mod_model *m = mod_model_init(&cfg, fence(size, 8), size, &err);
+      CHECKF(size == plan.model ? m != NULL : !m && err.code == MOD_RESULT_MEMORY, "model of %lu bytes, planned %lu",
+             (unsigned long)size, (unsigned long)plan.model);
+      if (m) CHECK(mod_model_randomize(m, 1, NULL) == MOD_RESULT_OK);
+      CHECKF(fenced(), "model of %lu bytes", (unsigned long)size);
+      ++tried;
+   }
+   for (size_t size = 0; size <= plan.trainer; size = next_size(size, plan.trainer)) {
+      mod_trainer *t = mod_trainer_init(model, &how, fence(size, 8), size, &err);
+      CHECKF(size == plan.trainer ? t != NULL : !t && err.code == MOD_RESULT_MEMORY,
+             "trainer of %lu bytes, planned %lu", (unsigned long)size, (unsigned long)plan.trainer);
+      if (t) {
+         batch = good_batch;
+         CHECK(mod_train_step(t, &batch, NULL, &err) == MOD_RESULT_OK);
+         CHECK(mod_trainer_peak(t) == plan.trainer);
+      }
+      CHECKF(fenced(), "trainer of %lu bytes", (unsigned long)size);
+      ++tried;
+   }
+   /* A tape takes any size above its own; the forward pass then succeeds with exactly what was planned for it. */
+   for (int mode = 0; mode < 2; ++mode)
+      for (int only = 0; only < 2; ++only) {
+         size_t bytes;
+         desc.forward_only = only;
+         batch = good_batch;
+         batch.mode = mode;
+         CHECK(mod_forward_plan(&cfg, &batch, &desc, &bytes, NULL) == MOD_RESULT_OK);
+         least[only] = bytes;
+         for (size_t size = 0; size <= bytes; size = next_size(size, bytes)) {
+            mod_tape *t = mod_tape_init(&desc, fence(size, 8), size, &err);
+            CHECKF(t || (size < tape_least && err.code == MOD_RESULT_MEMORY), "tape of %lu", (unsigned long)size);
+            if (t) {
+               mod_result r = mod_model_forward(model, t, grads, &batch, &fwd, &err);
+               if (r == MOD_RESULT_OK && !only) r = mod_tape_backward(t, fwd.loss, &err);
+               CHECKF(r == (size == bytes ? MOD_RESULT_OK : MOD_RESULT_MEMORY), "passes in %lu bytes, planned %lu: %s",
+                      (unsigned long)size, (unsigned long)bytes, err.message);
+               if (size == bytes) CHECK(mod_tape_peak(t) == bytes);
+            }
+            CHECKF(fenced(), "tape of %lu bytes", (unsigned long)size);
+            ++tried;
+         }
+      }
+   CHECK(tried > 6 * 150);
+   CHECK(least[1] < least[0]); /* forward only needs less */
+}
+
+/* Each `create`, with call n of the allocator failing, for n = 1, 2, ... until none fails. */
+static void test_failing_allocations(void)
+{
+   for (int what = 0; what < 3; ++what)
+      for (int fail_at = 1;; ++fail_at) {
+         void *made;
+         heap_start(fail_at);
+         soil();
+         made = what == 0   ? (void *)mod_tape_create(NULL, 4096, &heap_allocator, &err)
+                : what == 1 ? (void *)mod_model_create(&cfg, &heap_allocator, &err)
+                            : (void *)mod_trainer_create(model, &how, &heap_allocator, &err);
+         if (!made) {
+            CHECK(err.code == MOD_RESULT_MEMORY && is_sentence(err.message) && heap.calls == fail_at && heap.live == 0);
+            continue;
+         }
+         CHECK(fail_at == 2 && heap.calls == 1); /* each object is one block */
+         CHECK(heap.live == 1);
+         if (what == 0) mod_tape_destroy((mod_tape *)made);
+         if (what == 1) mod_model_destroy((mod_model *)made);
+         if (what == 2) {
+            CHECK(mod_train_step((mod_trainer *)made, &good_batch, NULL, NULL) == MOD_RESULT_OK);
+            CHECK(heap.calls == 1); /* nothing is allocated after set-up */
+            mod_trainer_destroy((mod_trainer *)made);
+         }
+         CHECK(heap.live == 0 && heap.frees_null == 0);
+         break;
+      }
+   for (int what = 0; what < 3; ++what) { /* an allocator that breaks its promise */
+      void *made;
+      heap_start(0);
+      heap.offset = 4;
+      made = what == 0   ? (void *)mod_tape_create(NULL, 4096, &heap_allocator, &err)
+             : what == 1 ? (void *)mod_model_create(&cfg, &heap_allocator, &err)
+                         : (void *)mod_trainer_create(model, &how, &heap_allocator, &err);
+      CHECK(!made && err.code == MOD_RESULT_ALIGN && is_sentence(err.message) && heap.live == 0);
+   }
+}
+
+/* -------------------------------------------------------------------------------------------- the table of rows -- */
+
+typedef struct row {
+   const char *name;
+   void (*run)(void);
+} row;
+#define ROW(name) {#name, row_##name}
+static const row rows[] = {
+   ROW(mod_version), ROW(mod_build_info), ROW(mod_result_name), ROW(mod_arena_init), ROW(mod_arena_push),
+   ROW(mod_arena_rewind), ROW(mod_config_resolve), ROW(mod_config_check), ROW(mod_config_block),
+   ROW(mod_random_stream), ROW(mod_random_substream), ROW(mod_random_bits), ROW(mod_random_uniform),
+   ROW(mod_random_normal), ROW(mod_route_capacity), ROW(mod_route_topk), ROW(mod_route_threshold),
+   ROW(mod_tape_init), ROW(mod_tape_create), ROW(mod_tape_destroy), ROW(mod_tape_reset), ROW(mod_tape_mark),
+   ROW(mod_tape_rewind), ROW(mod_tape_status), ROW(mod_tape_peak), ROW(mod_tape_flops), ROW(mod_tape_backward),
+   ROW(mod_tape_fail), ROW(mod_leaf), ROW(mod_matmul), ROW(mod_matmul_nt), ROW(mod_matmul_tn), ROW(mod_add),
+   ROW(mod_sub), ROW(mod_mul), ROW(mod_bias), ROW(mod_scale), ROW(mod_exp), ROW(mod_log), ROW(mod_gelu),
+   ROW(mod_silu), ROW(mod_relu), ROW(mod_sigmoid), ROW(mod_tanh), ROW(mod_softmax), ROW(mod_rmsnorm),
+   ROW(mod_layernorm), ROW(mod_embedding), ROW(mod_rope_table), ROW(mod_rope), ROW(mod_attention),
+   ROW(mod_rows_make), ROW(mod_rows_topk), ROW(mod_rows_threshold), ROW(mod_rows_mask), ROW(mod_gather),
+   ROW(mod_scatter_add), ROW(mod_gate), ROW(mod_stop_grad), ROW(mod_sum), ROW(mod_mean), ROW(mod_cross_entropy),
+   ROW(mod_bce_logits), ROW(mod_reshape), ROW(mod_transpose), ROW(mod_slice), ROW(mod_concat), ROW(mod_custom),
+   ROW(mod_model_plan), ROW(mod_model_init), ROW(mod_model_create), ROW(mod_model_destroy),
+   ROW(mod_model_randomize), ROW(mod_model_config), ROW(mod_model_params), ROW(mod_model_thresholds),
+   ROW(mod_model_param_count), ROW(mod_model_param), ROW(mod_model_find), ROW(mod_forward_plan),
+   ROW(mod_model_forward), ROW(mod_forward_logits), ROW(mod_config_flops), ROW(mod_train_resolve), ROW(mod_train_lr),
+   ROW(mod_trainer_init), ROW(mod_trainer_create), ROW(mod_trainer_destroy), ROW(mod_train_step),
+   ROW(mod_train_accumulate), ROW(mod_train_update), ROW(mod_trainer_forward), ROW(mod_trainer_grads),
+   ROW(mod_trainer_peak), ROW(mod_sample),
+};
+enum { N_ROWS = sizeof rows / sizeof *rows };
+
+/* Every line of mod.h that begins with MODDEF declares or defines a public function: its name stands before the first
+   parenthesis. Each must have a row; seen[i] counts those of row i. */
+static void read_header(const char *path)
+{
+   static int seen[N_ROWS];
+   FILE *file = path ? fopen(path, "rb") : NULL;
+   char line[200];
+   int names = 0;
+   if (!path) file = fopen("mod.h", "rb");
+   if (!file && !path) file = fopen("../mod.h", "rb");
+   CHECKF(file != NULL, "mod.h is needed: give its path as an argument");
+   if (!file) return;
+   while (fgets(line, sizeof line, file)) {
+      char *end, *name;
+      int found = 0;
+      if (strncmp(line, "MODDEF ", 7)) continue;
+      end = strchr(line, '(');
+      CHECKF(end != NULL, "no name found in: %.99s", line);
+      if (!end) continue;
+      *end = 0;
+      for (name = end; name > line && (name[-1] == '_' || (name[-1] >= 'a' && name[-1] <= 'z') ||
+                                       (name[-1] >= '0' && name[-1] <= '9')); --name) {}
+      for (int i = 0; i < N_ROWS; ++i)
+         if (!strcmp(rows[i].name, name)) found = ++seen[i];
+      CHECKF(found, "%s has no row in tests/test_refuse.c", name);
+      ++names;
+   }
+   fclose(file);
+   for (int i = 0; i < N_ROWS; ++i) CHECKF(seen[i], "%s has a row but is not in mod.h", rows[i].name);
+   CHECK(names >= N_ROWS && names >= 90);
+}
+
+int main(int argc, char **argv)
+{
+   read_header(argc > 1 ? argv[1] : NULL);
+   model_set_up();
+   trainer = mod_trainer_create(model, &how, NULL, &err);
+   CHECK(trainer != NULL);
+   for (int i = 0; i < N_ROWS; ++i) {
+      int before = test_passed + test_failed;
+      row_name = rows[i].name;
+      row_hits = 0;
+      n_watched = 0;
+      T = mod_tape_init(NULL, tape_memory, sizeof tape_memory, NULL);
+      rows[i].run();
+      CHECKF(row_hits > 0, "the row of %s does not call it", rows[i].name);
+      CHECKF(n_watched == 0 && (test_passed + test_failed > before || row_hits), "the row of %s", rows[i].name);
+   }
+   row_name = "";
+   test_small_memory();
+   test_failing_allocations();
+   mod_trainer_destroy(trainer);
+   mod_tape_destroy(tape);
+   mod_model_destroy(model);
+   unfence();
+   return test_end();
+}
