@@ -11,7 +11,7 @@
    and `cc -O3 file.c -lm` (add -fopenmp for threads). Everywhere else just include it.
 
    QUICK FACTS
-      a model is a zeroed struct       mod_config cfg = {0}; cfg.vocab_size = 256; ... zero means default
+      a config is a zeroed struct      mod_config cfg = {0}; cfg.vocab_size = 256; ... zero means default
       no allocation after set-up       exact bytes are known beforehand; your buffer, your allocator, or malloc
       no global state                  every object is independent; a model that nobody trains may be shared by threads
       errors are values                a code, a sentence and a position; never prints, exits or aborts
@@ -52,7 +52,7 @@
    No tokenizer (ids in, ids out; a byte is a fine token), no GPU, no files yet, no cache yet: sampling runs the causal
    forward pass again for every token. No mixture of experts yet.
    vocab_size, context <= 2^20; n_layers <= 1024; d_model <= 2^16; d_ff <= 2^18; rows of a batch <= 2^24.
-   Stack use stays below 40 KB. Sizes are computed in checked arithmetic: what does not fit is refused.
+   Stack: 17 KB to plan and to set up, 9 KB to run. Sizes are checked: what does not fit is refused.
 
 
    >>idea  THE IDEA ON ONE PAGE
@@ -67,6 +67,7 @@
       expert-choice  the block picks its tokens (the k best scores); no token picks, so the load is always even
       gate g         how the score scales the delta, so that the router receives a gradient: g(r) = r, sigmoid(r),
                      1 + a tanh(r), or 1
+      deciding logit what causal mode compares with a threshold: the predictor's (see below), else the router's score
       routed block   does this; every second block by default, the first is full ("dense")
 
       mod_block(X):                             X: T rows, in order of position
@@ -93,8 +94,8 @@
       cfg.vocab_size = 256; cfg.context = 128; cfg.n_layers = 6; cfg.d_model = 64; cfg.n_heads = 4;
 
       mod_model *model = mod_model_create(&cfg, NULL, &err);        // NULL: malloc; or mod_model_init(your memory)
-      if (!model) puts(err.message);
-      mod_model_randomize(model, 1);                                // seed
+      if (!model) return puts(err.message);
+      mod_model_randomize(model, 1, &err);                          // seed
 
       mod_train_desc how = {0};                                     // how to train; zero means default
       how.n_seqs = 8; how.steps = 1000; how.lr = 3e-3;
@@ -115,6 +116,7 @@
       mod_forward_plan(&cfg, &batch, &fwd, &bytes, &err);
       mod_tape *tape = mod_tape_create(&fwd, bytes, NULL, &err);
       mod_forward out;
+      mod_sample_desc sampling = {0};                               // zero: greedy
       batch.length = n;                                             // n tokens so far
       mod_tape_reset(tape);
       mod_model_forward(model, tape, NULL, &batch, &out, &err);
@@ -254,7 +256,8 @@ MODDEF const char *mod_result_name(mod_result result);
 
 /* Arena over `size` bytes at `memory` (aligned to 8), or, with memory NULL, one that counts up to `size`. */
 MODDEF mod_result mod_arena_init(mod_arena *arena, void *memory, size_t size, mod_error *err);
-/* Takes count * size bytes into *out (NULL while counting). Fails, changing nothing, if they are not there. */
+/* Takes count * size bytes, rounded up to a multiple of 16, into *out (NULL while counting). Fails, changing nothing,
+   if they are not there. */
 MODDEF mod_result mod_arena_push(mod_arena *arena, size_t count, size_t size, void **out, mod_error *err);
 /* Gives back everything pushed since `used` was `mark`. */
 MODDEF mod_result mod_arena_rewind(mod_arena *arena, size_t mark, mod_error *err);
@@ -323,11 +326,11 @@ typedef struct mod_config {
    int norm;       /* mod_norm; 0 = RMS */
    int position;   /* mod_position; 0 = RoPE */
    int activation; /* mod_activation; 0 = GELU */
-   int bias;       /* mod_bias_use; 0 = off; on: every linear map and LayerNorm has one, routers never */
+   int bias;       /* mod_bias_use; 0 = off; on: the linear maps of attention and MLP, and LayerNorm, have one */
    int head;       /* mod_head; 0 = tied */
 
    int select;         /* mod_select of the routed blocks; 0 = learned; MOD_SELECT_ALL makes a dense model */
-   int route_first;    /* 0 = 2: the first routed block, counted from 1 */
+   int route_first;    /* 0 = 2: the first routed block, counted from 1 (names, errors and statistics count from 0) */
    int route_every;    /* 0 = 2: every second block from there on */
    double capacity;    /* 0 = 0.125: share of the tokens that a routed block takes */
    int gate;           /* mod_gate_kind; 0 = raw */
@@ -440,8 +443,8 @@ MODDEF mod_tape *mod_tape_create(const mod_tape_desc *desc, size_t size, const m
 MODDEF void mod_tape_destroy(mod_tape *tape);
 /* Forgets all tensors and the error. The peak stays. NULL: nothing to do. */
 MODDEF void mod_tape_reset(mod_tape *tape);
-/* Where the tape stands, and back to there: forgets the tensors made since, not an error. Marks nest. A mark from
-   before a reset, or beyond the present end, is refused. */
+/* Where the tape stands, and back to there: forgets the tensors made since, not an error. Marks nest: rewinding to
+   one ends all that were made after it. One from before a reset, or beyond the present end, is refused. */
 MODDEF mod_mark mod_tape_mark(const mod_tape *tape);
 MODDEF mod_result mod_tape_rewind(mod_tape *tape, mod_mark mark, mod_error *err);
 /* The tape's first error since its last reset, or MOD_RESULT_OK. */
@@ -535,10 +538,11 @@ MODDEF mod_tensor *mod_stop_grad(mod_tape *tape, mod_tensor *x);
 MODDEF mod_tensor *mod_sum(mod_tape *tape, mod_tensor *x);
 MODDEF mod_tensor *mod_mean(mod_tape *tape, mod_tensor *x);
 /* -log softmax(logits)[target], summed over the rows with target >= 0 (-1: ignored) and divided by count -> [1].
-   logits [n, classes]; targets [n], not copied. count 0: the number of those rows. The exact value is in ->value. */
+   logits [n, classes]; targets [n], not copied. count 0: the number of those rows. The mean before
+   rounding is in ->value. */
 MODDEF mod_tensor *mod_cross_entropy(mod_tape *tape, mod_tensor *logits, const int *targets, double count);
 /* Binary cross-entropy of sigmoid(logits) with targets 0 or 1, summed and divided by count (0: their number) -> [1].
-   targets: one byte for each element, not copied. The exact value is in ->value. */
+   targets: one byte for each element, not copied. The mean before rounding is in ->value. */
 MODDEF mod_tensor *mod_bce_logits(mod_tape *tape, mod_tensor *logits, const unsigned char *targets, double count);
 
 /* The same elements in another shape (shares data and gradient). */
@@ -659,7 +663,7 @@ MODDEF void mod_model_destroy(mod_model *model);
    times 1/sqrt(2 n_layers); norms 1, biases 0; predictors start at the base rate. Thresholds 0. */
 MODDEF mod_result mod_model_randomize(mod_model *model, uint64_t seed, mod_error *err);
 
-/* The resolved config. A zeroed one for NULL. */
+/* The resolved config, whose blocks point into the model. A zeroed one for NULL. */
 MODDEF mod_config mod_model_config(const mod_model *model);
 /* The flat parameter buffer, and its length in numbers. NULL for NULL. */
 MODDEF mod_real *mod_model_params(const mod_model *model, size_t *count);
@@ -671,7 +675,7 @@ MODDEF mod_result mod_model_param(const mod_model *model, int index, mod_param *
 MODDEF int mod_model_find(const mod_model *model, const char *name);
 
 /* Bytes of a tape for mod_model_forward (and, unless desc->forward_only, its backward) over batches of this shape and
-   mode, with or without targets and lengths. Reads no token. */
+   mode. Targets cost memory: plan with targets set (any pointer) if you will give them. Reads lengths, but no token. */
 MODDEF mod_result mod_forward_plan(const mod_config *cfg, const mod_batch *shape, const mod_tape_desc *desc,
                                    size_t *bytes, mod_error *err);
 /* Runs the model over the batch, on a tape that you have reset. grads: NULL, or a flat buffer like mod_model_params to
@@ -755,8 +759,8 @@ typedef struct mod_sample_desc {
 } mod_sample_desc;
 
 /* A token id drawn from logits[0 .. n-1], or -1 on failure. The draw is a function of (seed, index): count index up
-   with every token. No memory, O(n). NaN, or no logit above -inf: MOD_RESULT_NUMERIC. Ties are broken by the lower id.
-   desc NULL: greedy. */
+   with every token. No memory, O(n). NaN, or a largest logit that is infinite: MOD_RESULT_NUMERIC. Ties go to
+   the lower id. desc NULL: greedy. */
 MODDEF int mod_sample(const mod_real *logits, int n, const mod_sample_desc *desc, uint64_t index, mod_error *err);
 
 #ifdef __cplusplus
@@ -776,8 +780,11 @@ MODDEF int mod_sample(const mod_real *logits, int n, const mod_sample_desc *desc
    >>config  Compiler: what is refused, what is switched off, what differs
    ================================================================================================================= */
 
-#if (defined(__FAST_MATH__) || defined(_M_FP_FAST) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0)) && \
-   !defined(MOD_ALLOW_FAST_MATH)
+#if defined(__FAST_MATH__) || defined(_M_FP_FAST) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) || \
+   defined(__NO_SIGNED_ZEROS__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0)
+#define MOD__FAST_MATH
+#endif
+#if defined(MOD__FAST_MATH) && !defined(MOD_ALLOW_FAST_MATH)
 #error "mod.h: build without fast-math (it changes results and removes NaN checks) or define MOD_ALLOW_FAST_MATH"
 #endif
 
@@ -785,6 +792,9 @@ MODDEF int mod_sample(const mod_real *logits, int n, const mod_sample_desc *desc
 #include <limits.h>
 #include <math.h>
 #include <string.h>
+#if INT_MAX < 2147483647 || DBL_MANT_DIG != 53
+#error "mod.h: an int of at least 32 bits and a double of 64 are needed"
+#endif
 #if !defined(MOD_NO_MALLOC) && !defined(MOD_MALLOC)
 #include <stdlib.h>
 #define MOD_MALLOC malloc
@@ -888,6 +898,9 @@ MOD__FN int mod__nan(double x)
    return (bits & ~((uint64_t)1 << 63)) > (uint64_t)2047 << 52;
 }
 
+/* Above 0 and finite, as a mod_real too. */
+MOD__FN int mod__positive(double x) { return x > 0 && x <= (double)FLT_MAX && (mod_real)x > 0; }
+
 MODDEF int mod_version(void) { return MOD_H_VERSION; }
 
 MODDEF const char *mod_result_name(mod_result result)
@@ -971,6 +984,11 @@ MOD__FN void *mod__allocate(mod_allocator *chosen, const mod_allocator *allocato
    memory = chosen->alloc(size, chosen->user);
    if (!memory) mod__error(err, MOD_RESULT_MEMORY, "the allocator gave no memory", -1, -1);
    return memory;
+}
+
+MOD__FN void mod__release(void *memory, mod_allocator chosen)
+{
+   if (chosen.free) chosen.free(memory, chosen.user);
 }
 
 /* =================================================================================================================
@@ -1525,10 +1543,7 @@ MODDEF mod_tape *mod_tape_create(const mod_tape_desc *desc, size_t size, const m
 
 MODDEF void mod_tape_destroy(mod_tape *tape)
 {
-   if (tape && tape->allocator.free) {
-      mod_allocator a = tape->allocator;
-      a.free(tape, a.user);
-   }
+   if (tape) mod__release(tape, tape->allocator);
 }
 
 MODDEF void mod_tape_reset(mod_tape *tape)
@@ -1626,6 +1641,15 @@ MOD__FN unsigned char *mod__scratch(mod_tape *t, size_t per_thread)
    return (unsigned char *)out;
 }
 
+/* Notes what the backward pass of y needs beside the tensors, for each thread. */
+MOD__FN void mod__backward_scratch(mod_tape *t, const mod_tensor *y, size_t per_thread)
+{
+   size_t bytes;
+   if (!y->backward) return;
+   if (!mod__mul(&bytes, per_thread, (size_t)t->desc.n_threads)) bytes = (size_t)-1;
+   if (t->backward_scratch < bytes) t->backward_scratch = bytes;
+}
+
 /* Kernels of ops get the op's output, which knows the rest. */
 typedef void (*mod__op_kernel)(mod_tensor *y, mod__range r);
 typedef struct mod__op_call {
@@ -1666,6 +1690,13 @@ MOD__FN int mod__same_shape(const mod_tensor *a, const mod_tensor *b)
    return a->n_dim == b->n_dim && !memcmp(a->dim, b->dim, (size_t)a->n_dim * sizeof a->dim[0]);
 }
 
+/* 1 if x has one row for each of `rows`. While measuring there may be fewer: n is then the most that there can be. */
+MOD__FN int mod__fits(const mod_tape *t, const mod_tensor *x, const mod_rows *rows)
+{
+   if (x->n_dim < 2 || (x->n_max && !(rows->ragged && x->n_max == rows->n_max))) return 0;
+   return x->dim[0] == rows->n || (t->desc.measure && rows->ragged && x->dim[0] < rows->n);
+}
+
 /* 1 if the tape stands and the tensors (b and c may be absent: give a again) are there. */
 MOD__FN int mod__ready(mod_tape *t, const mod_tensor *a, const mod_tensor *b, const mod_tensor *c)
 {
@@ -1695,8 +1726,9 @@ MOD__FN mod_tensor *mod__describe_tensor(mod_tape *t, int n_dim, const int *dim,
    if (n_dim < 1 || n_dim > MOD_TENSOR_MAX_DIM || !dim)
       return mod__refuse(t, MOD_RESULT_ARG, "a tensor has 1 to 4 dimensions", n_dim);
    for (i = 0; i < n_dim; ++i) {
+      int most = i == 0 && n_max > dim[0] ? n_max : dim[i];
       if (dim[i] < 0) return mod__refuse(t, MOD_RESULT_ARG, "a dimension is negative", i);
-      if (!mod__mul(&count, count, (size_t)(dim[i] ? dim[i] : 1)) || (i + 1 < n_dim && count > INT_MAX) ||
+      if (!mod__mul(&count, count, (size_t)(most ? most : 1)) || (i + 1 < n_dim && count > INT_MAX) ||
           !mod__mul(&bytes, count, sizeof(mod_real)))
          return mod__refuse(t, MOD_RESULT_ARG, "a tensor is too large", i);
    }
@@ -1764,9 +1796,9 @@ MOD__FN mod_tensor *mod__output_like(mod_tape *t, const mod_tensor *x, int cols,
 }
 
 /* y is x in another shape: the same data. */
-MOD__FN mod_tensor *mod__alias(mod_tape *t, mod_tensor *x, int n_dim, const int *dim)
+MOD__FN mod_tensor *mod__alias(mod_tape *t, mod_tensor *x, int n_dim, const int *dim, int n_max)
 {
-   mod_tensor *y = mod__describe_tensor(t, n_dim, dim, x->n_max);
+   mod_tensor *y = mod__describe_tensor(t, n_dim, dim, n_max);
    if (y) y->data = x->data;
    return y;
 }
@@ -2083,7 +2115,7 @@ MOD__UNARY(scale,      r * x,            r)
 MODDEF mod_tensor *mod_scale(mod_tape *tape, mod_tensor *x, double s)
 {
    if (!mod__ready(tape, x, x, x)) return NULL;
-   if (!mod__finite(s)) return mod__refuse(tape, MOD_RESULT_ARG, "scale: the factor is not finite", -1);
+   if (!(fabs(s) <= (double)FLT_MAX)) return mod__refuse(tape, MOD_RESULT_ARG, "scale: the factor is not finite", -1);
    return mod__unary(tape, x, mod__scale_forward, mod__scale_backward, s, 0);
 }
 
@@ -2103,7 +2135,7 @@ MOD__UNARY(gate, mod__gate(x, k, r), mod__gate_slope(x, k, r))
 MODDEF mod_tensor *mod_gate(mod_tape *tape, mod_tensor *r, mod_gate_kind kind, double a)
 {
    if (!mod__ready(tape, r, r, r)) return NULL;
-   if ((int)kind < MOD_GATE_RAW || (int)kind > MOD_GATE_ONE || !mod__finite(a))
+   if ((int)kind < MOD_GATE_RAW || (int)kind > MOD_GATE_ONE || !(fabs(a) <= (double)FLT_MAX))
       return mod__refuse(tape, MOD_RESULT_ARG, "gate: no such kind, or its scale is not finite", (int)kind);
    return mod__unary(tape, r, mod__gate_forward, mod__gate_backward, a, (int)kind);
 }
@@ -2128,8 +2160,8 @@ MOD__FN void mod__softmax_dx(mod_tensor *y, mod__range r)
    int i;
    for (i = r.lo; i < r.hi; ++i) {
       const mod_real *p = y->data + (size_t)i * n, *dy = y->grad + (size_t)i * n;
-      mod_real *dx = y->in[0]->grad + (size_t)i * n, mean = mod__dot(dy, p, n);
-      for (j = 0; j < n; ++j) dx[j] += p[j] * (dy[j] - mean);
+      mod_real *dx = y->in[0]->grad + (size_t)i * n, inner = mod__dot(dy, p, n);
+      for (j = 0; j < n; ++j) dx[j] += p[j] * (dy[j] - inner);
    }
 }
 
@@ -2218,26 +2250,18 @@ MOD__FN void mod__norm_backward(mod_tape *t, mod_tensor *y)
       mod__run(t, mod__norm_dgain, y, cols, 4.0 * rows, 0);
 }
 
-/* Notes what the backward pass of y needs beside the tensors, for each thread. */
-MOD__FN void mod__backward_scratch(mod_tape *t, const mod_tensor *y, size_t per_thread)
-{
-   size_t bytes;
-   if (!y->backward) return;
-   if (!mod__mul(&bytes, per_thread, (size_t)t->desc.n_threads)) bytes = (size_t)-1;
-   if (t->backward_scratch < bytes) t->backward_scratch = bytes;
-}
-
 MOD__FN mod_tensor *mod__norm(mod_tape *t, mod_tensor *x, mod_tensor *gain, mod_tensor *bias, double eps, int kind)
 {
    mod_tensor *y;
    int cols;
    if (!mod__ready(t, x, x, x)) return NULL;
    cols = mod__cols(x);
+   if (cols < 1) return mod__shape_error(t, "norm: x has no columns");
    if ((gain && mod__count(gain) != (size_t)cols) || (bias && mod__count(bias) != (size_t)cols))
       return mod__shape_error(t, "norm: gain and bias must be one number for each column of x");
-   if (!(eps > 0) || !mod__finite(eps)) return mod__refuse(t, MOD_RESULT_ARG, "norm: eps must be above 0", -1);
+   if (!mod__positive(eps)) return mod__refuse(t, MOD_RESULT_ARG, "norm: eps must be above 0", -1);
    y = mod__output_like(t, x, cols, x, gain, bias, mod__norm_backward);
-   if (!y || !mod__take(t, cols ? mod__reserved(y) / (size_t)cols : 0, 2 * sizeof(mod_real), &y->saved)) return NULL;
+   if (!y || !mod__take(t, mod__reserved(y) / (size_t)cols, 2 * sizeof(mod_real), &y->saved)) return NULL;
    y->value = eps;
    y->option[0] = kind;
    mod__backward_scratch(t, y, 2 * (size_t)cols * sizeof(mod_real));
@@ -2317,8 +2341,8 @@ MODDEF mod_tensor *mod_rope_table(mod_tape *tape, int n_positions, int head_dim,
    mod_tensor *y;
    int p, i, dim[2];
    if (!tape || tape->error.code != MOD_RESULT_OK) return NULL;
-   if (n_positions < 0 || head_dim < 2 || head_dim % 2 || !(base > 0) || !mod__finite(base))
-      return mod__refuse(tape, MOD_RESULT_ARG, "rope: positions >= 0, an even head_dim >= 2 and a base > 0", -1);
+   if (n_positions < 0 || head_dim < 2 || head_dim % 2 || !(base >= 1 && mod__finite(base)))
+      return mod__refuse(tape, MOD_RESULT_ARG, "rope: positions >= 0, an even head_dim >= 2 and a base >= 1", -1);
    dim[0] = n_positions;
    dim[1] = head_dim;
    if ((y = mod__output(tape, 2, dim, 0, NULL, NULL, NULL, NULL)) == NULL || tape->desc.measure) return y;
@@ -2368,13 +2392,6 @@ MOD__FN void mod__rope_backward(mod_tape *t, mod_tensor *y)
    mod__run(t, mod__rope_dx, y, mod__n_rows(y), 4.0 * mod__cols(y), 0);
 }
 
-/* 1 if x has one row for each of `rows`. While measuring there may be fewer: n is then the most that there can be. */
-MOD__FN int mod__fits(const mod_tape *t, const mod_tensor *x, const mod_rows *rows)
-{
-   if (x->n_dim < 2 || (x->n_max && !(rows->ragged && x->n_max == rows->n_max))) return 0;
-   return x->dim[0] == rows->n || (t->desc.measure && rows->ragged && x->dim[0] < rows->n);
-}
-
 MODDEF mod_tensor *mod_rope(mod_tape *tape, mod_tensor *x, const mod_rows *rows, mod_tensor *table)
 {
    mod_tensor *y;
@@ -2409,7 +2426,7 @@ typedef struct mod__attention {
    mod_real scale;
    /* of one task: */
    int q0, q1, kv0, n_keys, group;
-   mod_real *kt, *vt, *s, *dp; /* scratch: k and v transposed [hd, n_keys], a strip of scores, one of their gradients */
+   mod_real *kt, *vt, *s, *dp; /* scratch: k, v transposed [hd, n_keys]; strips of scores and gradients [n_keys] */
 } mod__attention;
 
 MOD__FN size_t mod__attention_scratch(const mod_rows *kv_rows, int hd, int backward)
@@ -2542,7 +2559,8 @@ MODDEF mod_tensor *mod_attention(mod_tape *tape, mod_tensor *q, mod_tensor *k, m
       return mod__refuse(t, MOD_RESULT_ARG, "attention: n_kv_heads must divide n_heads, mask be a mod_mask", -1);
    if (q->n_dim != 2 || k->n_dim != 2 || v->n_dim != 2 || !mod__fits(t, q, q_rows) || !mod__fits(t, k, kv_rows) ||
        !mod__fits(t, v, kv_rows) || q->dim[1] % n_heads || k->dim[1] != q->dim[1] / n_heads * n_kv_heads ||
-       v->dim[1] != k->dim[1] || q->dim[1] == 0 || q_rows->n_seqs != kv_rows->n_seqs)
+       v->dim[1] != k->dim[1] || q->dim[1] == 0 || q_rows->n_seqs != kv_rows->n_seqs ||
+       kv_rows->n_seqs > INT_MAX / n_kv_heads)
       return mod__shape_error(t, "attention: q must be [q_rows, n_heads * hd] and k, v [kv_rows, n_kv_heads * hd]");
    hd = q->dim[1] / n_heads;
    if ((y = mod__output_like(t, q, q->dim[1], q, k, v, mod__attention_backward)) == NULL) return NULL;
@@ -2573,6 +2591,12 @@ MODDEF mod_tensor *mod_attention(mod_tape *tape, mod_tensor *q, mod_tensor *k, m
 
 /* --- rows: whose they are, and which of them a block takes --- */
 
+MOD__FN mod_rows *mod__no_rows(mod_tape *t, mod_result code, const char *message, int64_t where)
+{
+   mod_tape_fail(t, code, message, where);
+   return NULL;
+}
+
 MOD__FN mod_rows *mod__rows_new(mod_tape *t, int n_seqs, int n_max, int length_max, int ragged, int selected)
 {
    mod_rows *r = (mod_rows *)mod__describe(t, sizeof *r);
@@ -2597,15 +2621,11 @@ MODDEF mod_rows *mod_rows_make(mod_tape *tape, int n_seqs, int length, const int
    mod_rows *r;
    int s, i, n = 0;
    if (!tape || tape->error.code != MOD_RESULT_OK) return NULL;
-   if (n_seqs < 1 || length < 1 || n_seqs > MOD__MAX_ROWS / length) {
-      mod_tape_fail(tape, MOD_RESULT_ARG, "rows: n_seqs and length must be at least 1, their product at most 2^24", -1);
-      return NULL;
-   }
+   if (n_seqs < 1 || length < 1 || n_seqs > MOD__MAX_ROWS / length)
+      return mod__no_rows(tape, MOD_RESULT_ARG, "rows: n_seqs, length >= 1 and a product of at most 2^24", -1);
    for (s = 0; lengths && s < n_seqs; ++s)
-      if (lengths[s] < 0 || lengths[s] > length) {
-         mod_tape_fail(tape, MOD_RESULT_ARG, "rows: a sequence's length is negative or above the batch's", s);
-         return NULL;
-      }
+      if (lengths[s] < 0 || lengths[s] > length)
+         return mod__no_rows(tape, MOD_RESULT_ARG, "rows: a sequence's length is negative or above the batch's", s);
    r = mod__rows_new(tape, n_seqs, n_seqs * length, length, lengths != NULL, 0);
    if (!r || tape->desc.measure) return r;
    for (s = 0; s < n_seqs; ++s) {
@@ -2624,9 +2644,9 @@ MOD__FN mod_rows *mod__rows_select(mod_tape *t, const mod_rows *rows, const mod_
    mod_error e;
    int s, j, count, k_max, n_max;
    if (!mod__ready(t, score, score, score)) return NULL;
-   if (!rows) return (mod_rows *)(void *)mod__refuse(t, MOD_RESULT_ARG, "rows is NULL", -1);
+   if (!rows) return mod__no_rows(t, MOD_RESULT_ARG, "rows is NULL", -1);
    if (!mod__fits(t, score, rows) || mod__cols(score) != 1 || score->n_dim != 2)
-      return (mod_rows *)(void *)mod__shape_error(t, "rows: score must be [rows, 1]");
+      return mod__no_rows(t, MOD_RESULT_SHAPE, "rows: score must be [rows, 1]", -1);
    k_max = capacity > 0 ? mod_route_capacity(rows->length_max, capacity) : rows->length_max;
    n_max = mod__min(rows->n_max, k_max * rows->n_seqs);
    r = mod__rows_new(t, rows->n_seqs, n_max, k_max, rows->ragged || !(capacity > 0), 1);
@@ -2652,10 +2672,8 @@ MOD__FN mod_rows *mod__rows_select(mod_tape *t, const mod_rows *rows, const mod_
 
 MODDEF mod_rows *mod_rows_topk(mod_tape *tape, const mod_rows *rows, mod_tensor *score, double capacity)
 {
-   if (!(capacity > 0 && capacity <= 1)) {
-      mod_tape_fail(tape, MOD_RESULT_ARG, "rows: capacity must be in (0, 1]", -1);
-      return NULL;
-   }
+   if (!(capacity > 0 && capacity <= 1))
+      return mod__no_rows(tape, MOD_RESULT_ARG, "rows: capacity must be in (0, 1]", -1);
    return mod__rows_select(tape, rows, score, capacity, 0);
 }
 
@@ -2669,15 +2687,11 @@ MODDEF unsigned char *mod_rows_mask(mod_tape *tape, const mod_rows *rows, const 
    void *mask;
    int j;
    if (!tape || tape->error.code != MOD_RESULT_OK) return NULL;
-   if (!rows || !kept) {
-      mod_tape_fail(tape, MOD_RESULT_ARG, "rows or kept is NULL", -1);
-      return NULL;
-   }
+   if (!rows || !kept)
+      return mod_tape_fail(tape, MOD_RESULT_ARG, "rows or kept is NULL", -1), (unsigned char *)NULL;
    if (kept != rows && (!kept->selected || kept->n_seqs != rows->n_seqs ||
-                        (!tape->desc.measure && kept->n > 0 && kept->index[kept->n - 1] >= rows->n))) {
-      mod_tape_fail(tape, MOD_RESULT_SHAPE, "rows_mask: kept is no selection of rows", -1);
-      return NULL;
-   }
+                        (!tape->desc.measure && kept->n > 0 && kept->index[kept->n - 1] >= rows->n)))
+      return mod_tape_fail(tape, MOD_RESULT_SHAPE, "kept is no selection of rows", -1), (unsigned char *)NULL;
    if (!mod__take(tape, (size_t)rows->n_max, 1, &mask) || tape->desc.measure) return NULL;
    memset(mask, kept->selected ? 0 : 1, (size_t)rows->n);
    for (j = 0; kept->selected && j < kept->n; ++j) ((unsigned char *)mask)[kept->index[j]] = 1;
@@ -2718,9 +2732,8 @@ MODDEF mod_tensor *mod_gather(mod_tape *tape, mod_tensor *x, const mod_rows *kep
    if (!kept) return mod__refuse(tape, MOD_RESULT_ARG, "gather: rows is NULL", -1);
    if (!kept->selected) {
       if (!mod__fits(tape, x, kept)) return mod__shape_error(tape, "gather: x must have one row for each of the rows");
-      if ((y = mod__alias(tape, x, x->n_dim, x->dim)) == NULL) return NULL;
-      y->n_max = kept->ragged ? kept->n_max : 0;
-      if (!mod__record(tape, y, x, NULL, NULL, mod__gather_backward)) return NULL;
+      y = mod__alias(tape, x, x->n_dim, x->dim, kept->ragged ? kept->n_max : 0);
+      if (!y || !mod__record(tape, y, x, NULL, NULL, mod__gather_backward)) return NULL;
       y->arg[0] = kept;
       return y;
    }
@@ -2798,7 +2811,7 @@ MODDEF mod_tensor *mod_scatter_add(mod_tape *tape, mod_tensor *x, mod_tensor *de
 
 MODDEF mod_tensor *mod_stop_grad(mod_tape *tape, mod_tensor *x)
 {
-   return mod__ready(tape, x, x, x) ? mod__alias(tape, x, x->n_dim, x->dim) : NULL;
+   return mod__ready(tape, x, x, x) ? mod__alias(tape, x, x->n_dim, x->dim, x->n_max) : NULL;
 }
 
 /* --- sum and mean of all elements: y = sum x / n; dx += dy / n --- */
@@ -2968,7 +2981,7 @@ MODDEF mod_tensor *mod_reshape(mod_tape *tape, mod_tensor *x, int n_dim, const i
    if (!mod__ready(tape, x, x, x)) return NULL;
    if (x->n_max && (n_dim < 2 || !dim || dim[0] != x->dim[0]))
       return mod__shape_error(tape, "reshape: rows that depend on the data stay rows");
-   if ((y = mod__alias(tape, x, n_dim, dim)) == NULL) return NULL;
+   if ((y = mod__alias(tape, x, n_dim, dim, x->n_max)) == NULL) return NULL;
    if (mod__count(y) != mod__count(x)) return mod__shape_error(tape, "reshape: the number of elements differs");
    y->grad = x->grad;
    return y;
@@ -3136,7 +3149,7 @@ MODDEF mod_tensor *mod_custom(mod_tape *tape, const mod_custom_desc *desc)
 MOD__FN int mod__or(int value, int otherwise) { return value ? value : otherwise; }
 MOD__FN double mod__or_real(double value, double otherwise)
 {
-   return value < 0 || value > 0 || mod__nan(value) ? value : otherwise;
+   return value == 0 ? otherwise : value;
 }
 
 MODDEF mod_config mod_config_resolve(const mod_config *cfg)
@@ -3186,10 +3199,8 @@ MODDEF mod_block_config mod_config_block(const mod_config *cfg, int block)
    mod_config c = mod_config_resolve(cfg);
    mod_block_config none;
    memset(&none, 0, sizeof none);
-   return block >= 0 && block < c.n_layers && c.route_every > 0 ? mod__block_of(&c, block) : none;
+   return block >= 0 && block < c.n_layers && c.route_first > 0 && c.route_every > 0 ? mod__block_of(&c, block) : none;
 }
-
-MOD__FN int mod__positive(double x) { return x > 0 && mod__finite(x); }
 
 /* The sentence that is wrong about a resolved config, or NULL; *block is set where it is about one. */
 MOD__FN const char *mod__complaint(const mod_config *c, int *block)
@@ -3221,7 +3232,7 @@ MOD__FN const char *mod__complaint(const mod_config *c, int *block)
    if (!mod__positive(c->router_loss)) return "router_loss must be above 0 (MOD_CAUSAL_NONE turns it off)";
    if (!mod__positive(c->predictor_loss)) return "predictor_loss must be above 0 (MOD_CAUSAL_NONE turns it off)";
    if (!mod__positive(c->norm_eps)) return "norm_eps must be above 0";
-   if (!mod__positive(c->rope_base)) return "rope_base must be above 0";
+   if (!(c->rope_base >= 1 && mod__finite(c->rope_base))) return "rope_base must be at least 1, and finite";
    for (i = 0; i < c->n_layers && c->blocks; ++i) {
       const mod_block_config *b = c->blocks + i;
       *block = i;
@@ -3307,7 +3318,7 @@ MOD__FN int mod__spec_of(const mod_config *c, int block, int slot, mod__spec *s)
    const double std = 0.02, out_std = std / sqrt(2.0 * c->n_layers);
    int d = c->d_model, kv = d / c->n_heads * c->n_kv_heads, ff = c->d_ff, hidden = mod__max(16, d / 4);
    int bias = c->bias == MOD_BIAS_ON, norm_bias = bias && c->norm == MOD_NORM_LAYER;
-   int gated = c->activation == MOD_ACTIVATION_SWIGLU, predictor;
+   int gated = c->activation == MOD_ACTIVATION_SWIGLU;
    double capacity;
    if ((block < 0) != (slot < MOD__BLOCK_SLOT)) return 0;
    switch (slot) {
@@ -3346,7 +3357,6 @@ MOD__FN int mod__spec_of(const mod_config *c, int block, int slot, mod__spec *s)
    }
    if (!mod__has_predictor(c, block)) return 0;
    capacity = mod__block_of(c, block).capacity;
-   predictor = 1;
    switch (slot) {
    case MOD__PREDICTOR_W1: *s = mod__matrix("predictor.w1", d, hidden, std); break;
    case MOD__PREDICTOR_B1: *s = mod__vector("predictor.b1", hidden, 0); break;
@@ -3357,7 +3367,7 @@ MOD__FN int mod__spec_of(const mod_config *c, int block, int slot, mod__spec *s)
    default: return 0;
    }
    s->decay = 0;
-   s->predictor = predictor;
+   s->predictor = 1;
    return 1;
 }
 
@@ -3493,10 +3503,7 @@ MODDEF mod_model *mod_model_create(const mod_config *cfg, const mod_allocator *a
 
 MODDEF void mod_model_destroy(mod_model *model)
 {
-   if (model && model->allocator.free) {
-      mod_allocator a = model->allocator;
-      a.free(model, a.user);
-   }
+   if (model) mod__release(model, model->allocator);
 }
 
 MODDEF mod_result mod_model_randomize(mod_model *model, uint64_t seed, mod_error *err)
@@ -3575,15 +3582,17 @@ typedef struct mod__pass {
 /* The parameter in a slot as a leaf of the tape; NULL if the model has none there. */
 MOD__FN mod_tensor *mod__weight(mod__pass *p, int block, int slot)
 {
-   mod__spec s;
-   const mod_param *w;
-   int dim[2];
-   if (!mod__spec_of(p->c, block, slot, &s)) return NULL;
-   dim[0] = s.rows;
-   dim[1] = s.cols;
-   if (!p->model) return mod_leaf(p->t, NULL, p->grads, s.cols ? 2 : 1, dim);
-   w = p->model->param + p->model->index[(size_t)(block + 1) * MOD__SLOTS + (size_t)slot];
-   return mod_leaf(p->t, w->data, p->grads ? p->grads + w->offset : NULL, s.cols ? 2 : 1, dim);
+   if (p->model) {
+      int i = p->model->index[(size_t)(block + 1) * MOD__SLOTS + (size_t)slot];
+      const mod_param *w = p->model->param + i;
+      return i < 0 ? NULL : mod_leaf(p->t, w->data, p->grads ? p->grads + w->offset : NULL, w->n_dim, w->dim);
+   } else {
+      mod__spec s;
+      int dim[2], has = mod__spec_of(p->c, block, slot, &s);
+      dim[0] = has ? s.rows : 0;
+      dim[1] = has ? s.cols : 0;
+      return has ? mod_leaf(p->t, NULL, p->grads, s.cols ? 2 : 1, dim) : NULL;
+   }
 }
 
 /* x W + b */
@@ -3689,7 +3698,7 @@ MOD__FN void mod__compare(mod__pass *p, int l, const mod_tensor *logit, const un
    }
 }
 
-/* Which rows enter block l. *score: the router's scores, or NULL where the gate is 1 and nothing is learned. */
+/* Which rows enter block l. *score: the router's scores, or NULL where there is no router. */
 MOD__FN const mod_rows *mod__select(mod__pass *p, int l, mod_tensor *x, mod_tensor **score)
 {
    mod_tape *t = p->t;
@@ -3730,13 +3739,15 @@ MOD__FN const mod_rows *mod__select(mod__pass *p, int l, mod_tensor *x, mod_tens
 /* Counts who entered block l. */
 MOD__FN void mod__count_kept(mod__pass *p, int l, const mod_rows *kept)
 {
-   mod_block_stats *s = p->stats + l;
+   mod_block_stats *s;
    int i;
    if (p->t->desc.measure || p->t->error.code != MOD_RESULT_OK) return;
+   s = p->stats + l;
    s->routed = mod__block_of(p->c, l).select != MOD_SELECT_ALL;
    s->tokens = p->rows->n;
    s->kept = kept->n;
-   for (i = 0; i < kept->n_seqs; ++i) p->kept[l * kept->n_seqs + i] = kept->start[i + 1] - kept->start[i];
+   for (i = 0; i < kept->n_seqs; ++i)
+      p->kept[(size_t)l * (size_t)kept->n_seqs + (size_t)i] = kept->start[i + 1] - kept->start[i];
    for (i = 0; s->routed && i < kept->n; ++i) p->entered[kept->index[i]] = 1;
 }
 
@@ -4058,7 +4069,7 @@ struct mod_trainer {
    size_t fixed; /* bytes before the tape */
    int64_t step;
    double beta1_power, beta2_power; /* beta^steps, as running products */
-   uint64_t rows;                   /* sequences accumulated for the next update */
+   uint64_t sequences;              /* accumulated for the next update */
    double loss, router_bce, predictor_bce;
    mod_forward forward;
    int has_forward;
@@ -4177,10 +4188,7 @@ MODDEF mod_trainer *mod_trainer_create(mod_model *model, const mod_train_desc *h
 
 MODDEF void mod_trainer_destroy(mod_trainer *trainer)
 {
-   if (trainer && trainer->allocator.free) {
-      mod_allocator a = trainer->allocator;
-      a.free(trainer, a.user);
-   }
+   if (trainer) mod__release(trainer, trainer->allocator);
 }
 
 MODDEF const mod_forward *mod_trainer_forward(const mod_trainer *trainer)
@@ -4204,7 +4212,7 @@ MOD__FN void mod__discard(mod_trainer *tr)
 {
    memset(tr->grads, 0, tr->model->n_params * sizeof *tr->grads);
    tr->loss = tr->router_bce = tr->predictor_bce = 0;
-   tr->rows = 0;
+   tr->sequences = 0;
 }
 
 MODDEF mod_result mod_train_accumulate(mod_trainer *trainer, const mod_batch *batch, mod_error *err)
@@ -4219,7 +4227,7 @@ MODDEF mod_result mod_train_accumulate(mod_trainer *trainer, const mod_batch *ba
    b = *batch;
    b.seed = tr->desc.seed;
    b.step = (uint64_t)tr->step;
-   b.first_id = tr->rows;
+   b.first_id = tr->sequences;
    mod_tape_reset(tr->tape);
    tr->has_forward = 0;
    result = mod_model_forward(tr->model, tr->tape, tr->grads, &b, &tr->forward, err);
@@ -4236,7 +4244,7 @@ MODDEF mod_result mod_train_accumulate(mod_trainer *trainer, const mod_batch *ba
    tr->loss += tr->forward.cross_entropy;
    tr->router_bce += tr->forward.router_bce;
    tr->predictor_bce += tr->forward.predictor_bce;
-   tr->rows += (uint64_t)b.n_seqs;
+   tr->sequences += (uint64_t)b.n_seqs;
    return mod__ok(err);
 }
 
@@ -4290,7 +4298,7 @@ MODDEF mod_result mod_train_update(mod_trainer *trainer, mod_step_info *info, mo
    double norm[2] = {0, 0}, lr; /* of the language model and of the predictors */
    int i;
    if (!tr) return mod__bad(err, "trainer is NULL");
-   if (!tr->rows) return mod__error(err, MOD_RESULT_STATE, "nothing has been accumulated", -1, -1);
+   if (!tr->sequences) return mod__error(err, MOD_RESULT_STATE, "nothing has been accumulated", -1, -1);
    d = &tr->desc;
    model = tr->model;
    for (i = 0; i < model->n_tensors; ++i)
@@ -4342,7 +4350,7 @@ MODDEF mod_result mod_train_step(mod_trainer *trainer, const mod_batch *batch, m
 {
    mod_result result;
    if (!trainer) return mod__bad(err, "trainer is NULL");
-   if (trainer->rows)
+   if (trainer->sequences)
       return mod__error(err, MOD_RESULT_STATE, "micro-batches are accumulated: finish with mod_train_update", -1, -1);
    result = mod_train_accumulate(trainer, batch, err);
    return result == MOD_RESULT_OK ? mod_train_update(trainer, info, err) : result;
@@ -4395,8 +4403,8 @@ MODDEF int mod_sample(const mod_real *logits, int n, const mod_sample_desc *desc
    if (!mod__finite((double)m))
       return mod__error(err, MOD_RESULT_NUMERIC, "the largest logit is infinite", -1, best), -1;
    mod__ok(err);
+   if (!(d.temperature > 0) || 1 / d.temperature > (double)FLT_MAX) return best;
    scale = (mod_real)(1 / d.temperature);
-   if (!(d.temperature > 0) || !mod__finite((double)scale)) return best;
    if (d.top_k > 0 && d.top_k < n) {
       list.key = mod__kth_key(logits, n, d.top_k);
       list.ties = mod__ties_kept(logits, n, d.top_k, list.key);
@@ -4408,7 +4416,13 @@ MODDEF int mod_sample(const mod_real *logits, int n, const mod_sample_desc *desc
       target = d.top_p * mass;
       for (bit = (mod__key)1 << (MOD__KEY_BITS - 1); bit; bit >>= 1)
          if (mod__mass(logits, n, &list, p.key | bit, m, scale) >= target) p.key |= bit;
-      while ((mass = mod__mass(logits, n, &p, 0, m, scale)) < target && p.ties < n) ++p.ties;
+      mass = mod__mass(logits, n, &p, 0, m, scale);
+      for (i = 0, ties = 0; i < n && mass < target; ++i) {
+         mod__key key = mod__key_of(logits[i]);
+         if (key != p.key || !mod__listed(&list, key, &ties)) continue;
+         mass += (double)mod__exp((logits[i] - m) * scale);
+         ++p.ties;
+      }
       list = p;
    }
    target = mod_random_uniform(d.seed, mod_random_stream("sample"), index) * mass;
@@ -4441,15 +4455,16 @@ MODDEF const char *mod_build_info(void)
 {
 #if defined(MOD_USE_DOUBLE)
    return MOD__INFO "same bits: not promised (MOD_USE_DOUBLE)";
-#elif defined(__FAST_MATH__)
+#elif defined(MOD__FAST_MATH)
    return MOD__INFO "same bits: not promised (fast-math)";
-#elif !defined(FLT_EVAL_METHOD) || FLT_EVAL_METHOD != 0
+#elif !defined(FLT_EVAL_METHOD) || (FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16) /* 16: half floats only */
    return MOD__INFO "same bits: not promised (floats are computed with more precision than they have)";
 #else
    volatile float a = 1.000244140625f, product, tiny = FLT_MIN; /* 1 + 2^-12, whose square does not fit a float */
    float fused = a * a - 1.00048828125f;
    product = a * a;
    tiny = tiny * 0.5f;
+   if (mod__bits(mod__exp(a)) != 0x402e0334u) return MOD__INFO "same bits: not promised (fast-math)";
    if (tiny < FLT_MIN * 0.25f) return MOD__INFO "same bits: not promised (denormals are flushed)";
    if (fused < product - 1.00048828125f || fused > product - 1.00048828125f)
       return MOD__INFO "same bits: not promised (the compiler fuses multiply and add)";
@@ -4467,6 +4482,10 @@ MODDEF const char *mod_build_info(void)
 #undef MOD__OPENMP
 #undef MOD__RESTRICT
 #undef MOD__FN
+#undef MOD__FAST_MATH
+#undef MOD__RESULTS
+#undef mod__sqrt
+#undef mod__fabs
 
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT DEFAULT

@@ -439,6 +439,20 @@ hash() {
    show "$cc" $(lang "$cc") "$@" tests/test_hash.c -x none -o "$dir/test_hash" -lm
    show sh tests/run.sh "$dir/test_hash"
 }
+# unfused CC OBJDUMP REGEXP FLAGS...: not one fused multiply-add in the whole library. A compiler may make them of
+# patterns (gcc's vfmaddsub) in spite of the pragma, and the hash need not pass through all of them.
+unfused() {
+   local cc=$1 objdump=$2 fused=$3
+   shift 3
+   need "$cc" "$objdump"
+   show "$cc" "$@" -c $compile/one.c -o "$dir/o.o"
+   "$objdump" -d "$dir/o.o" >"$dir/code"
+   [ "$(wc -l <"$dir/code")" -gt 5000 ]
+   awk '/^[0-9a-f]+ </ { f = $2 } { print f, $0 }' "$dir/code" | grep -E "$fused" >"$dir/fused" || return 0
+   head -n 20 "$dir/fused"
+   echo "(above: fused multiply-adds)"
+   return 1
+}
 # other EMULATOR CC TEST FLAGS...: a test on another processor.
 other() {
    local emulator=$1 cc=$2 test=$3
@@ -521,6 +535,14 @@ for file in tests/test_*.c; do
       lane "sanitizers, $cc: $test" sanitize $cc "$test"
    done
 done
+
+for cpu in haswell skylake-avx512; do
+   for cc in gcc clang; do
+      lane "no fused multiply-add, $cc gnu17 -march=$cpu" unfused $cc objdump '\sv?fn?m(add|sub)' -std=gnu17 -O3 -march=$cpu
+   done
+done
+lane "no fused multiply-add, aarch64 gcc gnu17" unfused aarch64-linux-gnu-gcc aarch64-linux-gnu-objdump \
+   '\sfn?m(add|sub|la|ls)\s' -std=gnu17 -O3
 
 if [ -e tests/test_hash.c ]; then
    for level in -O0 -O1 -O2 -O3 -Os; do

@@ -1466,7 +1466,7 @@ static mod_tape *tape;   /* of forward_bytes, for batch in causal mode */
 static size_t forward_bytes;
 static mod_batch batch, good_batch; /* 2 sequences of 4 */
 static const int good_tokens[8] = {0, 1, 2, 3, 4, 5, 6, 7}, good_targets[8] = {1, 2, 3, -1, 5, 6, 7, 0};
-static int tokens[8], targets[8];
+static int tokens[16], targets[16]; /* room for a batch larger than planned */
 static mod_forward fwd;
 
 static void model_set_up(void)
@@ -1487,8 +1487,8 @@ static void model_set_up(void)
    good_batch.tokens = tokens;
    good_batch.targets = targets;
    batch = good_batch;
-   memcpy(tokens, good_tokens, sizeof tokens);
-   memcpy(targets, good_targets, sizeof targets);
+   memcpy(tokens, good_tokens, sizeof good_tokens);
+   memcpy(targets, good_targets, sizeof good_targets);
    batch.mode = MOD_MODE_CAUSAL;
    CHECK(mod_forward_plan(&cfg, &batch, &desc, &forward_bytes, NULL) == MOD_RESULT_OK);
    tape = mod_tape_create(&desc, forward_bytes, NULL, NULL);
@@ -1744,8 +1744,8 @@ static mod_result forward(mod_error *e)
 #define FORWARD(expected, spoil)                     \
    do {                                              \
       batch = good_batch;                            \
-      memcpy(tokens, good_tokens, sizeof tokens);    \
-      memcpy(targets, good_targets, sizeof targets); \
+      memcpy(tokens, good_tokens, sizeof good_tokens); \
+      memcpy(targets, good_targets, sizeof good_targets); \
       spoil;                                         \
       REFUSED(expected, forward(e));                 \
    } while (0)
@@ -1803,8 +1803,8 @@ static void row_mod_model_forward(void)
    unwatch();
 
    batch = good_batch;
-   memcpy(tokens, good_tokens, sizeof tokens);
-   memcpy(targets, good_targets, sizeof targets);
+   memcpy(tokens, good_tokens, sizeof good_tokens);
+   memcpy(targets, good_targets, sizeof good_targets);
    ACCEPTED(forward(e));
    theta[1] = INF_; /* nothing enters */
    batch.mode = MOD_MODE_CAUSAL;
@@ -1982,8 +1982,8 @@ static void watch_training(void)
 #define STEP(expected, spoil, call)                  \
    do {                                              \
       batch = good_batch;                            \
-      memcpy(tokens, good_tokens, sizeof tokens);    \
-      memcpy(targets, good_targets, sizeof targets); \
+      memcpy(tokens, good_tokens, sizeof good_tokens); \
+      memcpy(targets, good_targets, sizeof good_targets); \
       spoil;                                         \
       REFUSED(expected, call);                       \
    } while (0)
@@ -2011,8 +2011,8 @@ static void row_mod_train_step(void)
    mod_real *g = mod_trainer_grads(trainer, &n);
    mod_error *none_ = NULL;
    batch = good_batch;
-   memcpy(tokens, good_tokens, sizeof tokens);
-   memcpy(targets, good_targets, sizeof targets);
+   memcpy(tokens, good_tokens, sizeof good_tokens);
+   memcpy(targets, good_targets, sizeof good_targets);
    HOLDS(mod_train_step(trainer, &batch, &info, &err) == MOD_RESULT_OK && info.step == 1);
    HOLDS(mod_train_step(trainer, &batch, NULL, none_) == MOD_RESULT_OK);
    watch_training();
@@ -2035,14 +2035,14 @@ static void row_mod_train_step(void)
    for (size_t i = 0; i < n; ++i) zeros += g[i] == 0;
    CHECK(zeros == n);
    batch = good_batch;
-   memcpy(tokens, good_tokens, sizeof tokens);
-   memcpy(targets, good_targets, sizeof targets);
+   memcpy(tokens, good_tokens, sizeof good_tokens);
+   memcpy(targets, good_targets, sizeof good_targets);
    HOLDS(mod_train_step(trainer, &batch, &info, &err) == MOD_RESULT_OK && info.step == 3); /* none of them counted */
    for (int i = 0; i < 8; ++i) targets[i] = -1; /* nothing to learn: no NaN, whether refused or done */
    soil();
    CHECK(mod_train_step(trainer, &batch, &info, &err) == err.code);
    CHECK(err.code == MOD_RESULT_OK ? info.loss == 0 && isfinite(info.grad_norm) : is_sentence(err.message));
-   memcpy(targets, good_targets, sizeof targets);
+   memcpy(targets, good_targets, sizeof good_targets);
 }
 
 static void row_mod_train_accumulate(void)
@@ -2054,8 +2054,8 @@ static void row_mod_train_accumulate(void)
    BAD_STEPS(mod_train_accumulate(trainer, &batch, e));
    unwatch();
    batch = good_batch;
-   memcpy(tokens, good_tokens, sizeof tokens);
-   memcpy(targets, good_targets, sizeof targets);
+   memcpy(tokens, good_tokens, sizeof good_tokens);
+   memcpy(targets, good_targets, sizeof good_targets);
    HOLDS(mod_train_accumulate(trainer, &batch, &err) == MOD_RESULT_OK && err.code == MOD_RESULT_OK);
    CHECK(mod_train_update(trainer, NULL, NULL) == MOD_RESULT_OK);
 }
@@ -2093,7 +2093,7 @@ static void row_mod_trainer_forward(void)
    tokens[3] = -5;
    CHECK(mod_train_step(t, &batch, NULL, NULL) == MOD_RESULT_RANGE);
    HOLDS(mod_trainer_forward(t) == NULL); /* after a failed one */
-   memcpy(tokens, good_tokens, sizeof tokens);
+   memcpy(tokens, good_tokens, sizeof good_tokens);
    mod_trainer_destroy(t);
 }
 
