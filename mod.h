@@ -416,10 +416,10 @@ typedef struct mod_rows {
    int n_max;      /* rows reserved, >= n */
    int length_max; /* rows reserved for one sequence */
    int ragged;     /* 1: n depends on the data */
-   int selected;   /* 1: selected from other rows, their parent */
    int *start;     /* [n_seqs + 1] sequence s has rows start[s] .. start[s+1] - 1 */
    int *position;  /* [n] position in the sequence, ascending within it */
-   int *index;     /* [n] selected rows: which row of the parent each is; else NULL */
+   const struct mod_rows *parent; /* the rows that these were selected from; NULL: rows of their own */
+   int *index;                    /* [n] which row of the parent each is; without a parent NULL */
 } mod_rows;
 
 typedef struct mod_tape_desc {
@@ -432,6 +432,7 @@ typedef struct mod_tape_desc {
 typedef struct mod_mark {
    size_t used, described;
    mod_tensor *last;
+   const mod_tape *tape;
    uint64_t resets; /* of the tape until then */
 } mod_mark;
 
@@ -560,6 +561,7 @@ typedef struct mod_custom_desc {
    int n_in;
    mod_tensor *in[MOD_TENSOR_MAX_INPUTS];
    int n_dim, dim[MOD_TENSOR_MAX_DIM]; /* of the output */
+   int by_rows; /* 1: it has as many rows, dim[0], as in[0], be they given or dependent on the data */
    size_t saved_bytes;
    void (*forward)(mod_tape *tape, mod_tensor *out);
    void (*backward)(mod_tape *tape, mod_tensor *out);
@@ -1567,6 +1569,7 @@ MODDEF mod_mark mod_tape_mark(const mod_tape *tape)
       mark.used = tape->arena.used;
       mark.described = tape->stub.used;
       mark.last = tape->last;
+      mark.tape = tape;
       mark.resets = tape->resets;
    }
    return mark;
@@ -1574,13 +1577,10 @@ MODDEF mod_mark mod_tape_mark(const mod_tape *tape)
 
 MODDEF mod_result mod_tape_rewind(mod_tape *tape, mod_mark mark, mod_error *err)
 {
-   const unsigned char *last = (const unsigned char *)mark.last;
    if (!tape) return mod__bad(err, "tape is NULL");
-   if (mark.resets != tape->resets || mark.used > tape->arena.used || mark.used < tape->start ||
+   if (mark.tape != tape || mark.resets != tape->resets || mark.used > tape->arena.used || mark.used < tape->start ||
        mark.described > tape->stub.used || mark.described < tape->start)
-      return mod__bad(err, "the mark is from before a reset, or beyond the end of the tape");
-   if (last && (last < tape->stub.base || last >= tape->stub.base + tape->stub.size))
-      return mod__bad(err, "the mark is another tape's");
+      return mod__bad(err, "the mark is another tape's, from before a reset, or beyond the end of the tape");
    tape->arena.used = mark.used;
    tape->stub.used = mark.described;
    tape->last = mark.last;
@@ -1727,7 +1727,8 @@ MOD__FN mod_tensor *mod__describe_tensor(mod_tape *t, int n_dim, const int *dim,
       return mod__refuse(t, MOD_RESULT_ARG, "a tensor has 1 to 4 dimensions", n_dim);
    for (i = 0; i < n_dim; ++i) {
       int most = i == 0 && n_max > dim[0] ? n_max : dim[i];
-      if (dim[i] < 0) return mod__refuse(t, MOD_RESULT_ARG, "a dimension is negative", i);
+      if (dim[i] < 0 || dim[i] > INT_MAX - 64)
+         return mod__refuse(t, MOD_RESULT_ARG, "a dimension is negative, or too large", i);
       if (!mod__mul(&count, count, (size_t)(most ? most : 1)) || (i + 1 < n_dim && count > INT_MAX) ||
           !mod__mul(&bytes, count, sizeof(mod_real)))
          return mod__refuse(t, MOD_RESULT_ARG, "a tensor is too large", i);
@@ -2431,7 +2432,7 @@ typedef struct mod__attention {
 
 MOD__FN size_t mod__attention_scratch(const mod_rows *kv_rows, int hd, int backward)
 {
-   return (size_t)kv_rows->length_max * (size_t)(backward ? 2 * hd + 2 : hd + 1) * sizeof(mod_real);
+   return (size_t)kv_rows->length_max * ((size_t)hd + 1) * (backward ? 2 : 1) * sizeof(mod_real);
 }
 
 MOD__FN void mod__transpose_head(mod_real *out, const mod_real *x, size_t width, int n, int hd)
@@ -2597,19 +2598,20 @@ MOD__FN mod_rows *mod__no_rows(mod_tape *t, mod_result code, const char *message
    return NULL;
 }
 
-MOD__FN mod_rows *mod__rows_new(mod_tape *t, int n_seqs, int n_max, int length_max, int ragged, int selected)
+MOD__FN mod_rows *mod__rows_new(mod_tape *t, int n_seqs, int n_max, int length_max, int ragged,
+                               const mod_rows *parent)
 {
    mod_rows *r = (mod_rows *)mod__describe(t, sizeof *r);
    void *start, *position, *index = NULL;
    if (!r || !mod__take(t, (size_t)n_seqs + 1, sizeof(int), &start) ||
        !mod__take(t, (size_t)n_max, sizeof(int), &position) ||
-       (selected && !mod__take(t, (size_t)n_max, sizeof(int), &index)))
+       (parent && !mod__take(t, (size_t)n_max, sizeof(int), &index)))
       return NULL;
    r->n_seqs = n_seqs;
    r->n = r->n_max = n_max;
    r->length_max = length_max;
    r->ragged = ragged;
-   r->selected = selected;
+   r->parent = parent;
    r->start = (int *)start;
    r->position = (int *)position;
    r->index = (int *)index;
@@ -2626,7 +2628,7 @@ MODDEF mod_rows *mod_rows_make(mod_tape *tape, int n_seqs, int length, const int
    for (s = 0; lengths && s < n_seqs; ++s)
       if (lengths[s] < 0 || lengths[s] > length)
          return mod__no_rows(tape, MOD_RESULT_ARG, "rows: a sequence's length is negative or above the batch's", s);
-   r = mod__rows_new(tape, n_seqs, n_seqs * length, length, lengths != NULL, 0);
+   r = mod__rows_new(tape, n_seqs, n_seqs * length, length, lengths != NULL, NULL);
    if (!r || tape->desc.measure) return r;
    for (s = 0; s < n_seqs; ++s) {
       r->start[s] = n;
@@ -2649,7 +2651,7 @@ MOD__FN mod_rows *mod__rows_select(mod_tape *t, const mod_rows *rows, const mod_
       return mod__no_rows(t, MOD_RESULT_SHAPE, "rows: score must be [rows, 1]", -1);
    k_max = capacity > 0 ? mod_route_capacity(rows->length_max, capacity) : rows->length_max;
    n_max = mod__min(rows->n_max, k_max * rows->n_seqs);
-   r = mod__rows_new(t, rows->n_seqs, n_max, k_max, rows->ragged || !(capacity > 0), 1);
+   r = mod__rows_new(t, rows->n_seqs, n_max, k_max, rows->ragged || !(capacity > 0), rows);
    if (!r || t->desc.measure) return r;
    r->n = 0;
    for (s = 0; s < rows->n_seqs; ++s) {
@@ -2689,12 +2691,11 @@ MODDEF unsigned char *mod_rows_mask(mod_tape *tape, const mod_rows *rows, const 
    if (!tape || tape->error.code != MOD_RESULT_OK) return NULL;
    if (!rows || !kept)
       return mod_tape_fail(tape, MOD_RESULT_ARG, "rows or kept is NULL", -1), (unsigned char *)NULL;
-   if (kept != rows && (!kept->selected || kept->n_seqs != rows->n_seqs ||
-                        (!tape->desc.measure && kept->n > 0 && kept->index[kept->n - 1] >= rows->n)))
+   if (kept != rows && kept->parent != rows)
       return mod_tape_fail(tape, MOD_RESULT_SHAPE, "kept is no selection of rows", -1), (unsigned char *)NULL;
    if (!mod__take(tape, (size_t)rows->n_max, 1, &mask) || tape->desc.measure) return NULL;
-   memset(mask, kept->selected ? 0 : 1, (size_t)rows->n);
-   for (j = 0; kept->selected && j < kept->n; ++j) ((unsigned char *)mask)[kept->index[j]] = 1;
+   memset(mask, kept->parent ? 0 : 1, (size_t)rows->n);
+   for (j = 0; kept->parent && j < kept->n; ++j) ((unsigned char *)mask)[kept->index[j]] = 1;
    return (unsigned char *)mask;
 }
 
@@ -2730,14 +2731,14 @@ MODDEF mod_tensor *mod_gather(mod_tape *tape, mod_tensor *x, const mod_rows *kep
    int dim[MOD_TENSOR_MAX_DIM];
    if (!mod__ready(tape, x, x, x)) return NULL;
    if (!kept) return mod__refuse(tape, MOD_RESULT_ARG, "gather: rows is NULL", -1);
-   if (!kept->selected) {
+   if (!kept->parent) {
       if (!mod__fits(tape, x, kept)) return mod__shape_error(tape, "gather: x must have one row for each of the rows");
       y = mod__alias(tape, x, x->n_dim, x->dim, kept->ragged ? kept->n_max : 0);
       if (!y || !mod__record(tape, y, x, NULL, NULL, mod__gather_backward)) return NULL;
       y->arg[0] = kept;
       return y;
    }
-   if (x->n_dim < 2 || (!tape->desc.measure && kept->n > 0 && kept->index[kept->n - 1] >= x->dim[0]))
+   if (!mod__fits(tape, x, kept->parent))
       return mod__shape_error(tape, "gather: x must have all the rows that were selected from");
    memcpy(dim, x->dim, sizeof dim);
    dim[0] = kept->n;
@@ -2796,8 +2797,7 @@ MODDEF mod_tensor *mod_scatter_add(mod_tape *tape, mod_tensor *x, mod_tensor *de
    if (!kept) return mod__refuse(tape, MOD_RESULT_ARG, "scatter_add: rows is NULL", -1);
    if (x->n_dim != 2 || delta->n_dim != 2 || delta->dim[1] != x->dim[1] || !mod__fits(tape, delta, kept) ||
        (weight && (weight->n_dim != 2 || weight->dim[1] != 1 || !mod__fits(tape, weight, kept))) ||
-       (!kept->selected && !mod__fits(tape, x, kept)) ||
-       (kept->selected && !tape->desc.measure && kept->n > 0 && kept->index[kept->n - 1] >= x->dim[0]))
+       !mod__fits(tape, x, kept->parent ? kept->parent : kept))
       return mod__shape_error(tape, "scatter_add: x must be [rows, d], delta [kept rows, d] and weight [kept rows, 1]");
    if ((y = mod__output_like(tape, x, x->dim[1], x, delta, weight, mod__scatter_backward)) == NULL) return NULL;
    y->arg[0] = kept;
@@ -2982,7 +2982,7 @@ MODDEF mod_tensor *mod_reshape(mod_tape *tape, mod_tensor *x, int n_dim, const i
    if (x->n_max && (n_dim < 2 || !dim || dim[0] != x->dim[0]))
       return mod__shape_error(tape, "reshape: rows that depend on the data stay rows");
    if ((y = mod__alias(tape, x, n_dim, dim, x->n_max)) == NULL) return NULL;
-   if (mod__count(y) != mod__count(x)) return mod__shape_error(tape, "reshape: the number of elements differs");
+   if (mod__reserved(y) != mod__reserved(x)) return mod__shape_error(tape, "reshape: the number of elements differs");
    y->grad = x->grad;
    return y;
 }
@@ -3132,7 +3132,11 @@ MODDEF mod_tensor *mod_custom(mod_tape *tape, const mod_custom_desc *desc)
       if (!desc->in[i]) return mod__refuse(tape, MOD_RESULT_ARG, "custom: an input tensor is NULL", i);
       in[i] = desc->in[i];
    }
-   if (in[0] && desc->n_dim > 1 && desc->dim[0] == in[0]->dim[0]) n_max = in[0]->n_max; /* row by row */
+   if (desc->by_rows) {
+      if (!in[0] || desc->n_dim < 2 || desc->dim[0] != in[0]->dim[0])
+         return mod__shape_error(tape, "custom: by_rows needs two dimensions or more, and as many rows as in[0]");
+      n_max = in[0]->n_max;
+   }
    y = mod__output(tape, desc->n_dim, desc->dim, n_max, in[0], in[1], in[2], desc->backward);
    if (!y || !mod__take(tape, desc->saved_bytes, 1, &y->saved)) return NULL;
    y->user = desc->user;
@@ -4041,9 +4045,11 @@ MOD__FN const char *mod__train_complaint(const mod_train_desc *d)
    if (d->warmup < 0) return "warmup must not be negative";
    if (!mod__positive(d->lr)) return "lr must be above 0";
    if (!mod__positive(d->lr_min) || d->lr_min > d->lr) return "lr_min must be in (0, lr]";
-   if (!(d->beta1 > 0 && d->beta1 < 1) || !(d->beta2 > 0 && d->beta2 < 1)) return "beta1 and beta2 must be in (0, 1)";
+   if (!(d->beta1 > 0 && d->beta1 <= 0.999999) || !(d->beta2 > 0 && d->beta2 <= 0.999999))
+      return "beta1 and beta2 must be in (0, 0.999999]";
    if (!mod__positive(d->eps)) return "eps must be above 0";
-   if (!(d->weight_decay >= 0) || !mod__finite(d->weight_decay)) return "weight_decay must not be negative";
+   if (d->lr > 1e3) return "lr must be at most 1000";
+   if (!(d->weight_decay >= 0 && d->weight_decay <= 1e3)) return "weight_decay must be in [0, 1000]";
    if (!(d->clip_norm >= 0) || !mod__finite(d->clip_norm)) return "clip_norm must not be negative";
    if (d->n_threads < 1 || d->n_threads > 1024) return "n_threads must be in [1, 1024]";
    return NULL;
@@ -4056,7 +4062,7 @@ MODDEF double mod_train_lr(const mod_train_desc *how, int64_t step)
    if (!how || step < 0 || !(how->steps > 0)) return 0;
    if (step < how->warmup) return how->lr * (double)(step + 1) / how->warmup;
    if (step >= how->steps) return how->lr_min;
-   progress = (double)(step - how->warmup) / (how->steps - how->warmup);
+   progress = ((double)step - how->warmup) / ((double)how->steps - how->warmup);
    mod__sincos64(3.141592653589793 * progress, &sine, &cosine);
    return how->lr_min + (how->lr - how->lr_min) * 0.5 * (1 + cosine);
 }
@@ -4303,7 +4309,9 @@ MODDEF mod_result mod_train_update(mod_trainer *trainer, mod_step_info *info, mo
    model = tr->model;
    for (i = 0; i < model->n_tensors; ++i)
       norm[model->param[i].predictor] += mod__square_sum(tr->grads + model->param[i].offset, model->param[i].count);
-   if (!mod__finite(norm[0]) || !mod__finite(norm[1])) {
+   for (i = 0; i < 2; ++i) { /* a square that does not fit would freeze its parameter for ever */
+      double most = d->clip_norm > 0 && norm[i] > d->clip_norm * d->clip_norm ? d->clip_norm * d->clip_norm : norm[i];
+      if (mod__finite(norm[i]) && most <= (double)FLT_MAX) continue;
       mod__discard(tr);
       return mod__error(err, MOD_RESULT_NUMERIC, "the gradient is not finite: the step was dropped", -1, -1);
    }
@@ -4405,6 +4413,7 @@ MODDEF int mod_sample(const mod_real *logits, int n, const mod_sample_desc *desc
    mod__ok(err);
    if (!(d.temperature > 0) || 1 / d.temperature > (double)FLT_MAX) return best;
    scale = (mod_real)(1 / d.temperature);
+   if (scale < (mod_real)FLT_MIN) scale = (mod_real)FLT_MIN; /* 0 times -inf would be NaN */
    if (d.top_k > 0 && d.top_k < n) {
       list.key = mod__kth_key(logits, n, d.top_k);
       list.ties = mod__ties_kept(logits, n, d.top_k, list.key);

@@ -755,7 +755,7 @@ static void check_rows(mod_tape *tape)
    /* A selection of a selection: positions stay the original ones, indices are the parent's rows. */
    CHECK(rows_are(d, 2, d_start, d_at, d_index));
    CHECK(f->n_seqs == 3 && a->n_seqs == 3 && b->n_seqs == 3 && c->n_seqs == 3 && d->n_seqs == 3);
-   CHECK(!f->selected && !given->selected && a->selected && b->selected && none->selected);
+   CHECK(!f->parent && !given->parent && a->parent && b->parent && none->parent);
    /* A count that depends on the data is reserved at its maximum: everything may pass a threshold. */
    mod_rows *fixed = best_of_12(tape);
    CHECK(fixed && !fixed->ragged && fixed->n == 6 && fixed->n_max == 6 && fixed->length_max == 2);

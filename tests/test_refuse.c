@@ -734,7 +734,7 @@ static void row_mod_tape_rewind(void)
    wrong.used = SIZE_MAX;
    REFUSED(MOD_RESULT_ARG, mod_tape_rewind(T, wrong, e));
    wrong = later;
-   wrong.last = (mod_tensor *)(void *)&wrong; /* no tensor of this tape */
+   wrong.tape = NULL; /* another tape's */
    REFUSED(MOD_RESULT_ARG, mod_tape_rewind(T, wrong, e));
    wrong = mod_tape_mark(NULL);
    REFUSED(MOD_RESULT_ARG, mod_tape_rewind(T, wrong, e));

@@ -1,0 +1,153 @@
+/* test_found.c - what people who tried to break mod.h found, so that it stays mended. */
+#define MOD_IMPLEMENTATION
+#include "../mod.h"
+#include "test.h"
+
+#include <time.h>
+
+/* More equal logits than anybody would scan once for each. */
+static void many_ties(void)
+{
+   enum { N = 50257 };
+   static float logits[N];
+   mod_sample_desc d = {0, 0.95, 1, 1};
+   mod_error err;
+   clock_t start = clock();
+   int seen_high = 0;
+   for (uint64_t i = 0; i < 20; ++i) {
+      int id = mod_sample(logits, N, &d, i, &err);
+      CHECKF(id >= 0 && id < (int)(0.95 * N) + 2, "%d", id);
+      seen_high |= id > N / 2;
+   }
+   CHECK(seen_high);
+   CHECK((double)(clock() - start) / CLOCKS_PER_SEC < 20); /* seconds; it once took 12 for a single token */
+}
+
+/* A temperature so high that its inverse vanishes: all but the impossible token are equally likely. */
+static void hot(void)
+{
+   const float logits[4] = {1, 2, -HUGE_VALF, 3};
+   mod_sample_desc d = {0, 0, 1e46, 1};
+   int seen[4] = {0, 0, 0, 0};
+   for (uint64_t i = 0; i < 3000; ++i) {
+      int id = mod_sample(logits, 4, &d, i, NULL);
+      if (CHECK(id >= 0 && id < 4)) ++seen[id];
+   }
+   CHECKF(seen[2] == 0 && seen[0] > 800 && seen[1] > 800 && seen[3] > 800, "%d %d %d %d", seen[0], seen[1], seen[2], seen[3]);
+}
+
+static mod_result refused(mod_tape *t, const mod_tensor *y)
+{
+   mod_result r = mod_tape_status(t, NULL);
+   CHECK(!y);
+   mod_tape_reset(t);
+   return r;
+}
+
+static void odd_shapes(void)
+{
+   mod_tape *t = mod_tape_create(NULL, 1 << 20, NULL, NULL);
+   static float x[64];
+   const int no_columns[2] = {4096, 0}, two[2] = {2, 2}, largest[2] = {0, INT_MAX}, four[2] = {4, 4}, column[2] = {4, 1};
+   CHECK(refused(t, mod_rmsnorm(t, mod_leaf(t, x, NULL, 2, no_columns), NULL, 1e-5)) == MOD_RESULT_SHAPE);
+   CHECK(refused(t, mod_leaf(t, x, NULL, 2, largest)) == MOD_RESULT_ARG);
+   /* settings that a float does not hold */
+   CHECK(refused(t, mod_rmsnorm(t, mod_leaf(t, x, NULL, 2, two), NULL, 1e-300)) == MOD_RESULT_ARG);
+   CHECK(refused(t, mod_scale(t, mod_leaf(t, x, NULL, 2, two), 1e300)) == MOD_RESULT_ARG);
+   CHECK(refused(t, mod_rope_table(t, 4, 4, 1e-20)) == MOD_RESULT_ARG);
+   /* a NaN goes through relu */
+   x[0] = mod__from_bits(0x7fc00000u);
+   mod_tensor *y = mod_relu(t, mod_leaf(t, x, NULL, 2, two));
+   CHECK(y && mod__nan((double)y->data[0]) && y->data[1] == 0);
+   x[0] = 0;
+   mod_tape_reset(t);
+   /* a selection of a selection is none of the first rows; nor are its rows theirs */
+   mod_rows *rows = mod_rows_make(t, 1, 4, NULL);
+   mod_rows *kept = mod_rows_topk(t, rows, mod_leaf(t, x, NULL, 2, column), 0.5);
+   mod_rows *fewer = mod_rows_topk(t, kept, mod_gather(t, mod_leaf(t, x, NULL, 2, column), kept), 0.5);
+   CHECK(fewer && fewer->n == 1 && mod_rows_mask(t, rows, kept) != NULL);
+   CHECK(!mod_rows_mask(t, rows, fewer) && mod_tape_status(t, NULL) == MOD_RESULT_SHAPE);
+   mod_tape_reset(t);
+   /* rows that depend on the data: their number is no accident of shapes */
+   rows = mod_rows_make(t, 1, 4, NULL);
+   kept = mod_rows_threshold(t, rows, mod_leaf(t, x, NULL, 2, column), -1);
+   y = mod_gather(t, mod_leaf(t, x, NULL, 2, four), kept);
+   CHECK(y && y->n_max == 4 && !mod_transpose(t, y, 0, 1));
+   mod_tape_reset(t);
+   /* a loss that was reshaped has a gradient all the same */
+   float g[4] = {0, 0, 0, 0};
+   const int one[2] = {1, 1};
+   y = mod_reshape(t, mod_sum(t, mod_leaf(t, x, g, 2, two)), 2, one);
+   CHECK(mod_tape_backward(t, y, NULL) == MOD_RESULT_OK && g[0] == 1 && g[3] == 1);
+   mod_tape_destroy(t);
+}
+
+/* Marks: of another tape; from before a reset. */
+static void marks(void)
+{
+   mod_tape *a = mod_tape_create(NULL, 1 << 16, NULL, NULL), *b = mod_tape_create(NULL, 1 << 16, NULL, NULL);
+   mod_mark mark = mod_tape_mark(a);
+   CHECK(mod_tape_rewind(b, mark, NULL) == MOD_RESULT_ARG);
+   CHECK(mod_tape_rewind(a, mark, NULL) == MOD_RESULT_OK);
+   mod_tape_reset(a);
+   CHECK(mod_tape_rewind(a, mark, NULL) == MOD_RESULT_ARG);
+   mod_tape_destroy(a);
+   mod_tape_destroy(b);
+}
+
+static void training_settings(void)
+{
+   mod_config cfg;
+   mod_train_desc how;
+   mod_plan plan;
+   mod_error err;
+   memset(&cfg, 0, sizeof cfg);
+   memset(&how, 0, sizeof how);
+   cfg.vocab_size = 4;
+   cfg.context = cfg.d_model = 4;
+   cfg.n_layers = cfg.n_heads = 1;
+   const mod_train_desc good = how;
+   CHECK(mod_model_plan(&cfg, &how, &plan, &err) == MOD_RESULT_OK);
+   how.eps = 1e-300; /* 0 as a float: 0 / 0 for a parameter without gradient */
+   CHECK(mod_model_plan(&cfg, &how, &plan, &err) == MOD_RESULT_ARG);
+   how = good, how.lr = 1e38;
+   CHECK(mod_model_plan(&cfg, &how, &plan, &err) == MOD_RESULT_ARG);
+   how = good, how.weight_decay = 1e300;
+   CHECK(mod_model_plan(&cfg, &how, &plan, &err) == MOD_RESULT_ARG);
+   cfg.norm_eps = 1e-300;
+   CHECK(mod_config_check(&cfg, &err) == MOD_RESULT_CONFIG);
+   cfg.norm_eps = 0, cfg.gate_scale = 1e300;
+   CHECK(mod_config_check(&cfg, &err) == MOD_RESULT_CONFIG);
+   cfg.gate_scale = 0, cfg.route_first = INT_MIN;
+   CHECK(mod_config_block(&cfg, 0).select == 0 && mod_config_check(&cfg, &err) == MOD_RESULT_CONFIG);
+   cfg.route_first = 0;
+
+   /* a gradient whose square is no float would stop its parameter for ever */
+   mod_model *m = mod_model_create(&cfg, NULL, NULL);
+   mod_model_randomize(m, 1, NULL);
+   mod_trainer *tr = mod_trainer_create(m, &good, NULL, NULL);
+   int tokens[32] = {0}, targets[32] = {1};
+   mod_batch batch;
+   memset(&batch, 0, sizeof batch);
+   batch.n_seqs = 8;
+   batch.length = 4;
+   batch.tokens = tokens;
+   batch.targets = targets;
+   CHECK(mod_train_accumulate(tr, &batch, NULL) == MOD_RESULT_OK);
+   mod_trainer_grads(tr, NULL)[0] = 1e20f;
+   CHECK(mod_train_update(tr, NULL, &err) == MOD_RESULT_NUMERIC);
+   CHECK(mod_train_step(tr, &batch, NULL, &err) == MOD_RESULT_OK);
+   mod_trainer_destroy(tr);
+   mod_model_destroy(m);
+}
+
+int main(void)
+{
+   many_ties();
+   hot();
+   odd_shapes();
+   marks();
+   training_settings();
+   CHECK(test_passed == 3051); /* nothing was left out */
+   return test_end();
+}
