@@ -275,20 +275,21 @@ static void test_random(void)
          CHECKF(fabs(changed / 64.0 - 32) < 3, "part %d, bit %d: %g", part, bit, changed / 64.0);
       }
 
-   /* Moments of the normal: deviations of the sample's are sqrt(1, 2, 15, 96 over N), where 15 = E z^6, 96 = var z^4. */
+   /* Moments of the normal: deviations of the sample's are sqrt(1, 2, 15, 96 over M), where 15 = E z^6, 96 = var z^4. */
+   enum { M = 1 << 18 };
    for (int key = 0; key < 3; ++key) {
       double m[5] = {0, 0, 0, 0, 0}, within = 0, largest = 0;
-      for (uint64_t i = 0; i < N; ++i) {
+      for (uint64_t i = 0; i < M; ++i) {
          double x = mod_random_normal(key == 2 ? i : 9, key == 1 ? i : stream, key == 0 ? i : 3);
-         for (int p = 1; p <= 4; ++p) m[p] += pow(x, p) / N;
+         for (int p = 1; p <= 4; ++p) m[p] += pow(x, p) / M;
          within += fabs(x) < 1;
          largest = fmax(largest, fabs(x));
       }
-      CHECKF(fabs(m[1]) < 5 * sqrt(1.0 / N), "key %d: mean %g", key, m[1]);
-      CHECKF(fabs(m[2] - 1) < 5 * sqrt(2.0 / N), "key %d: variance %g", key, m[2]);
-      CHECKF(fabs(m[3]) < 5 * sqrt(15.0 / N), "key %d: third %g", key, m[3]);
-      CHECKF(fabs(m[4] - 3) < 5 * sqrt(96.0 / N), "key %d: fourth %g", key, m[4]);
-      CHECKF(fabs(within / N - 0.682689) < 5 * sqrt(0.2166 / N), "key %d: within one deviation %g", key, within / N);
+      CHECKF(fabs(m[1]) < 5 * sqrt(1.0 / M), "key %d: mean %g", key, m[1]);
+      CHECKF(fabs(m[2] - 1) < 5 * sqrt(2.0 / M), "key %d: variance %g", key, m[2]);
+      CHECKF(fabs(m[3]) < 5 * sqrt(15.0 / M), "key %d: third %g", key, m[3]);
+      CHECKF(fabs(m[4] - 3) < 5 * sqrt(96.0 / M), "key %d: fourth %g", key, m[4]);
+      CHECKF(fabs(within / M - 0.682689) < 5 * sqrt(0.2166 / M), "key %d: within one deviation %g", key, within / M);
       CHECKF(largest > 3.5 && largest < 6.8, "key %d: largest %g", key, largest);
    }
 }

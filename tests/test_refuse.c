@@ -1378,13 +1378,13 @@ static void row_mod_transpose(void)
 }
 static void row_mod_slice(void)
 {
-   static const int bad[9][3] = {{-1, 0, 1}, {2, 0, 1}, {INT32_MAX, 0, 1}, {1, -1, 1}, {1, 0, -1}, {1, 0, 4},
-                                 {1, 3, 1}, {1, INT32_MAX, INT32_MAX}, {1, INT32_MIN, INT32_MAX}};
+   static const int bad[10][3] = {{-1, 0, 1}, {2, 0, 1}, {INT32_MAX, 0, 1}, {1, -1, 1}, {1, 0, -1}, {1, 0, 4},
+                                  {1, 3, 1}, {1, INT32_MAX, INT32_MAX}, {1, INT32_MIN, INT32_MAX}, {1, 3, INT32_MAX}};
    OP(mod_slice(T, x, 1, 1, 2));
    OP(mod_slice(T, x, 0, 0, 2));
    OP_WORKS(mod_slice(T, z, 1, 0, 2));
    OP_REFUSED(MOD_RESULT_ARG, mod_slice(T, NULL, 0, 0, 1));
-   for (int i = 0; i < 9; ++i) OP_REFUSED(REFUSAL, mod_slice(T, x, bad[i][0], bad[i][1], bad[i][2]));
+   for (int i = 0; i < 10; ++i) OP_REFUSED(MOD_RESULT_ARG, mod_slice(T, x, bad[i][0], bad[i][1], bad[i][2]));
 }
 static void row_mod_concat(void)
 {

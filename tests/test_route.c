@@ -227,13 +227,11 @@ static int mask_right(const mod_rows *rows, const mod_rows *kept, const unsigned
    return at == kept->n;
 }
 
-/* Numbers as a column of scores for `rows`; it says, as they do, how many rows there is room for. */
+/* Numbers as a column of scores for `rows`. */
 static mod_tensor *score_of(mod_tape *tape, const mod_rows *rows, float *score)
 {
    int dim[2] = {rows ? rows->n : 0, 1};
-   mod_tensor *r = mod_leaf(tape, score, NULL, 2, dim);
-   if (r && rows && rows->ragged) r->n_max = rows->n_max;
-   return r;
+   return mod_leaf(tape, score, NULL, 2, dim);
 }
 
 static void test_rows(void)
