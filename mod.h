@@ -146,7 +146,8 @@
    -ffp-contract=fast (mod_build_info() tells). NaN payloads and signs are not promised.
 
    Threads. Say n_threads when you make a tape or a trainer; default 1. OpenMP runs them if compiled in, or your own
-   pool through mod_jobs; the library starts none by itself. An object is used by one caller at a time.
+   pool through mod_jobs; the library starts none by itself. An object is used by one caller at a time. OpenMP's threads
+   may spin while they wait: on a machine that does other work too, set OMP_WAIT_POLICY=passive.
 
    C++. The header compiles as C++11. Write `mod_config cfg = {};` and assign the fields.
 */
