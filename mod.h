@@ -2372,7 +2372,7 @@ MOD__FN void mod__rotate(const mod_tensor *y, const mod_real *from, mod_real *to
       for (h = (size_t)i * n; h < (size_t)(i + 1) * n; h += hd)
          for (j = 0; j < hd; j += 2) {
             mod_real c = turn[j], s = direction * turn[j + 1], a = from[h + j], b = from[h + j + 1];
-            mod_real u = c * a + -s * b, v = s * a + c * b; /* a difference here, and gcc 12 would fuse both all the same */
+            mod_real u = c * a + -s * b, v = s * a + c * b; /* a difference here is fused by gcc 12, pragma or not */
             to[h + j] = accumulate ? to[h + j] + u : u;
             to[h + j + 1] = accumulate ? to[h + j + 1] + v : v;
          }
