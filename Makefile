@@ -17,9 +17,9 @@ ifneq ($(filter-out clean help,$(or $(MAKECMDGOALS),all)),)
 $(shell mkdir -p $(BUILD))
 HASH   := \#
 PROBE  := $(BUILD)/.probe-$(shell echo $$$$)
-OPENMP := $(shell printf '%s\n' '$(HASH)include <omp.h>' 'int main(void) { return omp_get_max_threads() < 1; }' >$(PROBE).c; \
-            $(CC) $(CFLAGS) -fopenmp $(PROBE).c -o $(PROBE).x 2>/dev/null && ./$(PROBE).x && echo -fopenmp; \
-            rm -f $(PROBE).c $(PROBE).x)
+OPENMP := $(shell printf '%s\n' '$(HASH)include <omp.h>' 'int main(void) { return omp_get_max_threads() < 1; }' \
+            >$(PROBE).c; $(CC) $(CFLAGS) -fopenmp $(PROBE).c -o $(PROBE).x 2>/dev/null && ./$(PROBE).x && \
+            echo -fopenmp; rm -f $(PROBE).c $(PROBE).x)
 HAVE_CXX := $(shell printf '%s\n' '$(HASH)include <cmath>' 'int main() { return 0; }' >$(PROBE).cc; \
               $(CXX) -std=c++11 $(PROBE).cc -o $(PROBE).x 2>/dev/null && echo yes; rm -f $(PROBE).cc $(PROBE).x)
 endif
@@ -60,7 +60,7 @@ programs: $(TESTS) $(HASHES)
 
 test:
 	@$(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(CORES)) programs
-	@sh tests/run.sh $(SKIPS) $(TESTS) $(HASHES)
+	@CC="$(CC)" sh tests/run.sh $(SKIPS) $(TESTS) $(HASHES) tests/readme.sh
 
 check:
 	@bash tests/check.sh
@@ -77,10 +77,11 @@ help:
 	@echo 'make clean   removes $(BUILD)/'
 	@echo 'Settings: CC=clang  CXX=clang++  CFLAGS=-O2  OPENMP= (off)  -j2'
 
+FLAGS = $(CC) $(CXX) $(CFLAGS) $(OPENMP) $(LDFLAGS)
 # Changes when the compiler or its flags do, so that everything is built again then.
 $(BUILD)/flags: FORCE
 	@mkdir -p $(BUILD)
-	@echo '$(CC) $(CXX) $(CFLAGS) $(OPENMP) $(LDFLAGS)' | cmp -s - $@ || echo '$(CC) $(CXX) $(CFLAGS) $(OPENMP) $(LDFLAGS)' >$@
+	@echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' >$@
 
 TEST_DEPS := mod.h tests/test.h $(wildcard tests/*_f64.c) $(BUILD)/flags
 
