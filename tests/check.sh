@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # check.sh [PATTERN] - what `make check` runs beyond `make test`: other compilers, standards, levels, switches; linking;
 # symbols; system headers; sanitizers; stack; the committed hashes on every compiler and processor that is here.
-# Each lane passes, fails, or is skipped with a reason; the last line counts them. PATTERN: only lanes whose name holds it.
+# Each lane passes, fails, or is skipped with a reason; the last line counts them. PATTERN: only lanes named so.
 # JOBS=N: lanes at a time (default 2). Needs bash and what each lane asks for (tests/deps.sh installs it).
 
 set -u
@@ -99,7 +99,7 @@ has_openmp() { # CC
    "$1" $(lang "$1") -fopenmp "$dir/omp.c" -o "$dir/omp" 2>/dev/null && "$dir/omp"
 }
 
-# ------------------------------------------------------------------------------- strict builds, standards, switches ----
+# ------------------------------------------------------------------------------ strict builds, standards, switches ----
 
 # Flags of each form in which the header can be used: words of OVERRIDES, and their combinations.
 form_flags() {
@@ -417,7 +417,8 @@ sanitize() { # CC TEST
    need "$cc"
    [ -e "$second" ] || second=""
    printf 'int main(void) { return 0; }\n' >"$dir/x.c"
-   "$cc" -fsanitize=address,undefined "$dir/x.c" -o "$dir/x" 2>/dev/null && "$dir/x" || skip "$cc has no sanitizers here"
+   "$cc" -fsanitize=address,undefined "$dir/x.c" -o "$dir/x" 2>/dev/null && "$dir/x" ||
+      skip "$cc has no sanitizers here"
    # libgomp and libomp keep their threads' memory: not leaks of ours, and reachable, so leak checks stay on.
    if has_openmp "$cc"; then omp=-fopenmp; fi
    # shellcheck disable=SC2086
@@ -544,7 +545,8 @@ done
 
 for cpu in haswell skylake-avx512; do
    for cc in gcc clang; do
-      lane "no fused multiply-add, $cc gnu17 -march=$cpu" unfused $cc objdump '\sv?fn?m(add|sub)' -std=gnu17 -O3 -march=$cpu
+      lane "no fused multiply-add, $cc gnu17 -march=$cpu" unfused $cc objdump '\sv?fn?m(add|sub)' -std=gnu17 -O3 \
+         -march=$cpu
    done
 done
 lane "no fused multiply-add, aarch64 gcc gnu17" unfused aarch64-linux-gnu-gcc aarch64-linux-gnu-objdump \
@@ -562,7 +564,8 @@ if [ -e tests/test_hash.c ]; then
       lane "hash, $cc $std -O3 -march=native" hash $cc -std=$std -O3 -march=native
       lane "hash, $cc $std -O3 -march=native -fopenmp" hash $cc -std=$std -O3 -march=native -fopenmp
    done
-   lane "hash, gcc gnu17 -O3 -march=haswell -ffp-contract=fast" hash gcc -std=gnu17 -O3 -march=haswell -ffp-contract=fast
+   lane "hash, gcc gnu17 -O3 -march=haswell -ffp-contract=fast" hash gcc -std=gnu17 -O3 -march=haswell \
+      -ffp-contract=fast
    lane "hash, gcc gnu17 -O2 -flto" hash gcc -std=gnu17 -O2 -flto
    arm="qemu-aarch64 -L /usr/aarch64-linux-gnu"
    z="qemu-s390x -L /usr/s390x-linux-gnu"

@@ -927,7 +927,7 @@ static void test_memory(void)
                      if (no_targets) batch.targets = NULL;
                      desc.forward_only = !grad;
                      desc.n_threads = threads;
-                     CHECK(mod_forward_plan(&cfg, &batch, &desc, &bytes, NULL) == MOD_RESULT_OK);
+                     if (!CHECK(mod_forward_plan(&cfg, &batch, &desc, &bytes, NULL) == MOD_RESULT_OK)) continue;
                      ++tried;
                      memset(grads, 0, n_params * sizeof(float));
                      mod_result enough = run_in(model, &batch, desc, grad ? grads : NULL, bytes, &peak);
@@ -1282,8 +1282,7 @@ static void test_nan(void)
             CHECKF(r.err.block == block && r.err.where == where, "kind %d: block %d, position %d", kind, r.err.block,
                    (int)r.err.where);
             CHECK(same(copy, params, n) && !memcmp(theta, mod_model_thresholds(model), sizeof theta));
-            if (grads) CHECK(all_zero(r.grads, n));
-            /* The same tape works again after a reset, when the model is whole. */
+            if (r.grads) CHECK(all_zero(r.grads, n));
             end_run(&r);
          }
          free(copy);
