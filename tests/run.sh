@@ -6,6 +6,9 @@
 # The last line printed is the sum, alone on its line; the exit status is 1 if anything failed or nothing passed.
 # RUN, if set, is put before each program (an emulator). TEST_TIMEOUT: seconds for one program (default 300).
 
+# OpenMP threads that spin while they wait make a run many times slower on a machine that does other work too.
+export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
+
 passed=0
 failed=0
 skipped=0

@@ -117,7 +117,8 @@ int main(int argc, char **argv)
             entered += (int)f.blocks[b].kept;
             passed += (int)(f.blocks[b].tokens - f.blocks[b].kept);
          }
-      out[n] = mod_sample(f.logits->data + (size_t)(n - start - 1) * VOCAB, VOCAB, n % 2 ? &warm : NULL, (uint64_t)n, &err);
+      out[n] = mod_sample(f.logits->data + (size_t)(n - start - 1) * VOCAB, VOCAB, n % 2 ? &warm : NULL, (uint64_t)n,
+                          &err);
       if (!CHECK(out[n] >= 0)) break;
       ++n;
    }

@@ -82,7 +82,6 @@ int main(void)
    how.warmup = 20;
    how.lr = 5e-3;
    how.clip_norm = 1;
-   how.n_threads = 2;
    mod_model *model = mod_model_create(&cfg, NULL, &err);
    CHECK(model && mod_model_randomize(model, 1, NULL) == MOD_RESULT_OK);
    mod_trainer *trainer = mod_trainer_create(model, &how, NULL, &err);
@@ -102,7 +101,6 @@ int main(void)
    double loss[2] = {0, 0};
    mod_tape_desc fwd = {0};
    fwd.forward_only = 1;
-   fwd.n_threads = 2;
    for (int mode = 0; mode < 2; ++mode) {
       test_state = 4242;
       mod_batch batch = windows(unseen, TEXT, HELD_OUT, mode);
@@ -118,7 +116,8 @@ int main(void)
          mod_block_stats s = out.blocks[b];
          if (!s.routed || mode == MOD_MODE_CAUSAL) continue;
          double accuracy = (double)s.agree / (double)s.tokens, skip = 1 - (double)s.kept / (double)s.tokens;
-         CHECKF(s.decided && accuracy > skip, "block %d: predictor accuracy %.4f, always 'skip' %.4f", b, accuracy, skip);
+         CHECKF(s.decided && accuracy > skip, "block %d: predictor accuracy %.4f, always 'skip' %.4f", b, accuracy,
+                skip);
       }
       mod_tape_destroy(tape);
    }

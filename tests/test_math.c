@@ -1,13 +1,13 @@
-/* test_math.c - mod.h's own functions against libm in double; random numbers; the sampler against exact probabilities */
+/* test_math.c - mod.h's own functions against libm in double; random numbers; sampling against exact chances */
 #define MOD_IMPLEMENTATION
 #include "../mod.h"
 #include "test.h"
 #include <float.h>
 #include <math.h>
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------------------------------------------------
    Scalar functions in float
-   -------------------------------------------------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------------------------------------------------ */
 
 static float float_of(uint32_t bits)
 {
@@ -150,9 +150,9 @@ static void test_floats(void)
    CHECK(outside == 0 && odd == 0 && tried > 200000);
 }
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------------------------------------------------
    Scalar functions in double: schedules, rotary tables, noise
-   -------------------------------------------------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------------------------------------------------ */
 
 /* 0 if within 4 units of the last place or 1e-15; else how far. */
 static double off64(double got, double want)
@@ -193,9 +193,9 @@ static void test_doubles(void)
    CHECK(sine == 0 && cosine == 1);
 }
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------------------------------------------------
    Random numbers
-   -------------------------------------------------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------------------------------------------------ */
 
 /* Chi-squared of counts in 256 equal buckets: mean 255, deviation 22.6; the bounds are five deviations away. */
 static int fair256(const int *count, int n)
@@ -232,7 +232,8 @@ static void test_random(void)
    }
    CHECK(same == 0);
 
-   /* Uniform along each part of the key, in each byte of the bits. Key 0: index runs; 1: stream; 2: seed; 3: substream */
+   /* Uniform along each part of the key, in each byte of the bits. What runs in key 0: the index; 1: the
+      stream; 2: the seed; 3: a substream */
    for (int key = 0; key < 4; ++key) {
       static int byte[8][256], bucket[256];
       double mean = 0, square = 0, lag = 0, before = 0.5;
@@ -275,7 +276,7 @@ static void test_random(void)
          CHECKF(fabs(changed / 64.0 - 32) < 3, "part %d, bit %d: %g", part, bit, changed / 64.0);
       }
 
-   /* Moments of the normal: deviations of the sample's are sqrt(1, 2, 15, 96 over M), where 15 = E z^6, 96 = var z^4. */
+   /* Moments of the normal. Deviations of the sample's: sqrt(1, 2, 15, 96 over M), where 15 = E z^6, 96 = var z^4. */
    enum { M = 1 << 18 };
    for (int key = 0; key < 3; ++key) {
       double m[5] = {0, 0, 0, 0, 0}, within = 0, largest = 0;
@@ -294,9 +295,9 @@ static void test_random(void)
    }
 }
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------------------------------------------------
    Sampling
-   -------------------------------------------------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------------------------------------------------ */
 
 enum { V_MAX = 64 };
 

@@ -171,7 +171,8 @@ static void test_threshold(void)
       for (int round = 0; round < 300; ++round) {
          int n = round < 290 ? test_below(70) : N_MAX - test_below(3);
          make_scores(score, n, kind);
-         double thetas[] = {0.0, -0.0, HUGE_VAL, -HUGE_VAL, 1e-320, test_normal(), n ? (double)score[test_below(n)] : 1.0};
+         double thetas[] = {0.0, -0.0, HUGE_VAL, -HUGE_VAL, 1e-320, test_normal(),
+                            n ? (double)score[test_below(n)] : 1.0};
          for (int i = 0; i < 7; ++i, ++checked) wrong += !threshold_right(score, n, thetas[i]);
       }
    CHECKF(wrong == 0, "%d of %d", wrong, checked);
@@ -244,7 +245,8 @@ static void test_rows(void)
    CHECK(tape != NULL);
    for (int round = 0; tape && round < 400; ++round) {
       int n_seqs = 1 + test_below(6), length = 1 + test_below(60), lengths[6];
-      double capacity = (1 + test_below(100)) / 100.0, theta = round % 5 ? 0.5 * test_normal() : round % 2 ? 1e30 : -1e30;
+      double capacity = (1 + test_below(100)) / 100.0;
+      double theta = round % 5 ? 0.5 * test_normal() : round % 2 ? 1e30 : -1e30;
       for (int s = 0; s < n_seqs; ++s) lengths[s] = round % 4 ? test_below(length + 1) : 1; /* 0 and 1 among them */
       mod_tape_reset(tape);
       mod_rows *rows = mod_rows_make(tape, n_seqs, length, round % 3 ? lengths : NULL);

@@ -88,9 +88,9 @@ static float *copy_weights(const mod_model *model)
    return copy;
 }
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------------------------------------------------
    6. The predictor leaves the language model untouched
-   -------------------------------------------------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------------------------------------------------ */
 
 static void test_predictor_untouched(void)
 {
@@ -143,9 +143,9 @@ static void test_predictor_untouched(void)
       }
 }
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------------------------------------------------
    8. The same bits: twice, with any threads, in any order of tasks, in micro-batches
-   -------------------------------------------------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------------------------------------------------ */
 
 static int jobs_run, tasks_run;
 static void reversed(mod_task task, void *arg, int n_tasks, void *user)
@@ -176,13 +176,14 @@ static mod_config kind_of(int kind)
 
 static void test_same_bits(void)
 {
+   enum { SAME = 10 }; /* steps: few, as three threads on two cores wait for each other */
    for (int kind = 0; kind < 3; ++kind) {
       mod_config cfg = kind_of(kind);
       mod_model *first = make(&cfg, 2);
       mod_train_desc how = usual();
       mod_trainer *trainer = train(first, &how);
-      mod_step_info info[20], now;
-      for (int step = 0; step < 20; ++step) {
+      mod_step_info info[SAME], now;
+      for (int step = 0; step < SAME; ++step) {
          mod_batch batch = batch_of(step);
          CHECK(mod_train_step(trainer, &batch, &info[step], NULL) == MOD_RESULT_OK);
          CHECK(info[step].step == step + 1);
@@ -196,7 +197,7 @@ static void test_same_bits(void)
             jobs_run = tasks_run = 0;
             if (backwards) how.jobs.run = reversed, how.jobs.user = &jobs_run;
             trainer = train(again, &how);
-            for (int step = 0; step < 20; ++step) {
+            for (int step = 0; step < SAME; ++step) {
                mod_batch batch = batch_of(step);
                CHECK(mod_train_step(trainer, &batch, &now, NULL) == MOD_RESULT_OK);
                CHECK(now.loss == info[step].loss && now.grad_norm == info[step].grad_norm);
@@ -216,7 +217,7 @@ static void test_same_bits(void)
       how = usual();
       how.seed = 6;
       trainer = train(again, &how);
-      for (int step = 0; step < 20; ++step) {
+      for (int step = 0; step < SAME; ++step) {
          mod_batch batch = batch_of(step);
          CHECK(mod_train_step(trainer, &batch, NULL, NULL) == MOD_RESULT_OK);
       }
@@ -261,7 +262,8 @@ static void test_random_selection(void)
       CHECK(mod_train_step(trainer, &batch, NULL, NULL) == MOD_RESULT_OK);
       CHECK(drawn[step].seen == LAYERS / 2);
       for (int before = 0; before < step; ++before)
-         CHECK(!same(drawn[step].block[1], drawn[before].block[1], ROWS) && !same(drawn[step].block[3], drawn[before].block[3], ROWS));
+         CHECK(!same(drawn[step].block[1], drawn[before].block[1], ROWS) &&
+               !same(drawn[step].block[3], drawn[before].block[3], ROWS));
       batch.seed = how.seed; /* the forward pass with these keys draws the same */
       batch.step = (uint64_t)step;
       batch.first_id = 0;
@@ -302,7 +304,7 @@ static void accumulate(mod_trainer *trainer, const mod_batch *batch, int size)
 
 static void test_micro_batches(void)
 {
-   for (int kind = 0; kind < 4; ++kind) /* 0: tied; 1: stochastic, untied; 2: everything else, untied; 3: plain, untied */
+   for (int kind = 0; kind < 4; ++kind) /* 0: tied; untied: 1: stochastic; 2: everything else; 3: plain */
       for (int size = 1; size <= 2; ++size) {
          mod_config cfg = kind_of(kind == 3 ? 0 : kind);
          if (kind) cfg.head = MOD_HEAD_UNTIED;
@@ -352,9 +354,9 @@ static void test_micro_batches(void)
       }
 }
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------------------------------------------------
    AdamW against an implementation in double
-   -------------------------------------------------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------------------------------------------------ */
 
 static int has(const char *text, const char *part) { return strstr(text, part) != NULL; }
 
@@ -377,7 +379,8 @@ static void test_adamw(void)
       full = mod_train_resolve(&how, &cfg);
       size_t n;
       float *w = mod_model_params(model, &n);
-      double *ref = (double *)malloc(n * sizeof(double)), *m = (double *)calloc(n, sizeof(double)), *v = (double *)calloc(n, sizeof(double));
+      double *ref = (double *)malloc(n * sizeof(double)), *m = (double *)calloc(n, sizeof(double)),
+         *v = (double *)calloc(n, sizeof(double));
       double worst = 0;
       int clipped[2] = {0, 0};
       size_t checked = 0;
@@ -415,7 +418,9 @@ static void test_adamw(void)
          }
          for (int group = 0; group < 2; ++group) {
             norm[group] = sqrt(norm[group]);
-            if (how.clip_norm > 0 && norm[group] > how.clip_norm) scale[group] = how.clip_norm / norm[group], ++clipped[group];
+            if (how.clip_norm <= 0 || norm[group] <= how.clip_norm) continue;
+            scale[group] = how.clip_norm / norm[group];
+            ++clipped[group];
          }
          for (int i = 0; i < mod_model_param_count(model); ++i) {
             mod_param p;
@@ -430,7 +435,8 @@ static void test_adamw(void)
          }
          CHECK(mod_train_update(trainer, &info, NULL) == MOD_RESULT_OK);
          CHECKF(fabs(info.grad_norm - norm[0]) <= 1e-12 * norm[0], "%.17g %.17g", info.grad_norm, norm[0]);
-         CHECKF(fabs(info.predictor_grad_norm - norm[1]) <= 1e-12 * norm[1], "%.17g %.17g", info.predictor_grad_norm, norm[1]);
+         CHECKF(fabs(info.predictor_grad_norm - norm[1]) <= 1e-12 * norm[1], "%.17g %.17g", info.predictor_grad_norm,
+                norm[1]);
          CHECK(info.lr == lr);
          for (size_t i = 0; i < n; ++i, ++checked) {
             /* a rounding of the weight and a few of the update, each step */
@@ -497,9 +503,9 @@ static void test_schedule(void)
    CHECK(plain.weight_decay == 0 && plain.clip_norm == 0 && plain.n_threads == 1);
 }
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------------------------------------------------
    Not finite: refused before anything changes
-   -------------------------------------------------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------------------------------------------------ */
 
 enum { NAN_WEIGHT, INF_WEIGHT, NAN_PREDICTOR, INF_PREDICTOR, HUGE_LOGITS, INF_GRADIENT, POISONS };
 
@@ -567,16 +573,18 @@ static void test_not_finite(void)
                      CHECK(mod_train_accumulate(b, &part, NULL) == MOD_RESULT_OK);
                      memcpy(weights, poisoned, n * sizeof(float));
                      result = mod_train_accumulate(b, &part, &err);
-                     CHECKF(result == (bad == INF_GRADIENT ? MOD_RESULT_OK : MOD_RESULT_NUMERIC), "bad %d: %d", bad, result);
+                     CHECKF(result == (bad == INF_GRADIENT ? MOD_RESULT_OK : MOD_RESULT_NUMERIC), "bad %d: %d", bad,
+                            result);
                      if (result == MOD_RESULT_OK) result = mod_train_update(b, NULL, &err);
                   } else {
                      result = mod_train_step(b, &batch, NULL, &err);
                   }
-                  CHECKF(result == MOD_RESULT_NUMERIC && err.code == result && err.message, "kind %d, bad %d, parts %d: %s",
-                         kind, bad, parts, mod_result_name(result));
+                  CHECKF(result == MOD_RESULT_NUMERIC && err.code == result && err.message,
+                         "kind %d, bad %d, parts %d: %s", kind, bad, parts, mod_result_name(result));
                   refused += result == MOD_RESULT_NUMERIC;
                   CHECK(same(weights, poisoned, n));
-                  CHECKF(bad == INF_GRADIENT || mod_trainer_forward(b) == NULL, "bad %d: a failed forward pass is shown", bad);
+                  CHECKF(bad == INF_GRADIENT || mod_trainer_forward(b) == NULL,
+                         "bad %d: a failed forward pass is shown", bad);
                   const float *g = mod_trainer_grads(b, NULL);
                   int zero = 1;
                   for (size_t i = 0; i < n; ++i) zero = zero && g[i] == 0;
@@ -599,9 +607,9 @@ static void test_not_finite(void)
    CHECK(refused == 3 * 2 * (POISONS + POISONS - 2));
 }
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------------------------------------------------
    7. No allocator call after set-up
-   -------------------------------------------------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------------------------------------------------ */
 
 typedef struct counter {
    int allocs, frees;
