@@ -20,6 +20,11 @@ PROBE  := $(BUILD)/.probe-$(shell echo $$$$)
 OPENMP := $(shell printf '%s\n' '$(HASH)include <omp.h>' 'int main(void) { return omp_get_max_threads() < 1; }' \
             >$(PROBE).c; $(CC) $(CFLAGS) -fopenmp $(PROBE).c -o $(PROBE).x 2>/dev/null && ./$(PROBE).x && \
             echo -fopenmp; rm -f $(PROBE).c $(PROBE).x)
+# test_session decodes in two threads: -pthread, which also links what an older libc keeps in a library of its own.
+THREADS := $(shell printf '%s\n' '$(HASH)include <pthread.h>' 'static void *f(void *p) { return p; }' \
+             'int main(void) { pthread_t t; return pthread_create(&t, 0, f, 0) || pthread_join(t, 0); }' \
+             >$(PROBE).c; if $(CC) $(STD) $(CFLAGS) -pthread $(PROBE).c -o $(PROBE).x 2>/dev/null && ./$(PROBE).x; \
+             then echo -pthread; else echo -DMOD_TEST_NO_THREADS; fi; rm -f $(PROBE).c $(PROBE).x)
 HAVE_CXX := $(shell printf '%s\n' '$(HASH)include <cmath>' 'int main() { return 0; }' >$(PROBE).cc; \
               $(CXX) -std=c++11 $(PROBE).cc -o $(PROBE).x 2>/dev/null && echo yes; rm -f $(PROBE).cc $(PROBE).x)
 endif
@@ -77,7 +82,7 @@ help:
 	@echo 'make clean   removes $(BUILD)/'
 	@echo 'Settings: CC=clang  CXX=clang++  CFLAGS=-O2  OPENMP= (off)  -j2'
 
-FLAGS = $(CC) $(CXX) $(CFLAGS) $(OPENMP) $(LDFLAGS)
+FLAGS = $(CC) $(CXX) $(CFLAGS) $(OPENMP) $(THREADS) $(LDFLAGS)
 # Changes when the compiler or its flags do, so that everything is built again then.
 $(BUILD)/flags: FORCE
 	@mkdir -p $(BUILD)
@@ -91,6 +96,7 @@ $(HASH_C): $(BUILD)/test_hash-%: tests/test_hash.c $(TEST_DEPS)
 $(HASH_CXX): $(BUILD)/test_hash-%: tests/test_hash.c $(TEST_DEPS)
 	$(CXX) -x c++ -std=c++11 -$(lastword $(subst -, ,$*)) $(WARN) $(OPENMP) $< -x none -o $@ $(LDFLAGS) $(LDLIBS)
 
+$(BUILD)/test_session: private WARN += $(THREADS)
 $(BUILD)/test_%: tests/test_%.c $(TEST_DEPS)
 	$(CC) $(STD) $(CFLAGS) $(WARN) $(OPENMP) $< $(wildcard tests/test_$*_f64.c) -o $@ $(LDFLAGS) $(LDLIBS)
 

@@ -1,7 +1,8 @@
-/* mod.h - v0.1.0 - Mixture-of-Depths transformers in one C header - public domain or MIT, at your choice
+/* mod.h - v0.2.0 - Mixture-of-Depths transformers in one C header - public domain or MIT, at your choice
 
-   Tensors, an autograd tape, expert-choice routing, Mixture-of-Depths (MoD) transformer blocks, training and causal
-   sampling. C99 that is also C++11. Needs libc and libm; uses OpenMP where the compiler is asked for it; nothing else.
+   Tensors, an autograd tape, expert-choice routing, Mixture-of-Depths (MoD) transformer blocks, training, causal
+   sampling with a cache for each block, and safetensors files. C99 that is also C++11. Needs libc and libm; uses
+   OpenMP where the compiler is asked for it; nothing else.
 
    In exactly one C or C++ file:
 
@@ -17,7 +18,7 @@
       errors are values                a code, a sentence and a position; never prints, exits or aborts
       the same bits                    one seed gives the same weights and tokens run after run, for any number of
                                        threads, any batch, gcc or clang, -O0 or -O3, with AVX-512 or without SIMD
-                                       (plain arithmetic: multiply, round, add, round; see SAME BITS below)
+                                       (plain arithmetic: multiply, round, add, round; see >>concepts)
       a compiler's -ffast-math         is refused with an #error: it changes results and removes NaN checks
 
    OVERRIDES: define before including, the same in every file
@@ -26,33 +27,37 @@
       MOD_USE_DOUBLE        mod_real is double: for gradient checks and teaching; slower, and not the same bits
       MOD_NO_OPENMP         ignore OpenMP even if the compiler has it on
       MOD_NO_MALLOC         no default allocator: you give a buffer or a mod_allocator
+      MOD_NO_STDIO          no FILE: read and write through a mod_reader and a mod_writer
       MOD_MALLOC, MOD_FREE  both or neither: malloc and free by other names
       MOD_ASSERT            called on the library's own invariants (default: nothing)
       MOD_ALLOW_FAST_MATH   build in spite of -ffast-math; the same bits and NaN checks are then not promised
 
    RECENT HISTORY
+      0.2.0  the language model: sessions, files, exact resume, calibrated thresholds
       0.1.0  the algorithm: tape, ops, routing, dense and MoD blocks, training, sampling
 
    CONTENTS (search for the tag)
-      1  what it does not do; limits     >>limits       9  tape: tensors and autograd      >>api-tape
-      2  the idea on one page            >>idea        10  ops                             >>api-ops
-      3  step by step                    >>steps       11  model                           >>api-model
-      4  memory, errors, same bits,      >>concepts    12  training                        >>api-train
-         threads, C++                                  13  sampling                        >>api-sample
-      5  results, errors, plumbing       >>api-base    14  implementation, in this order:  >>config >>size >>arena
-      6  configuration of a model        >>api-config      >>rng >>math >>kernels >>route >>tape >>ops >>model
-      7  random numbers                  >>api-rng         >>blocks >>account >>train >>sample >>host
-      8  routing on plain arrays         >>api-route   15  licence                         >>licence
+      1  what it does not do; limits     >>limits      10  ops                             >>api-ops
+      2  the idea on one page            >>idea        11  model                           >>api-model
+      3  step by step                    >>steps       12  training                        >>api-train
+      4  memory, errors, same bits,      >>concepts    13  session: decoding with a cache  >>api-session
+         files, threads, C++                           14  sampling                        >>api-sample
+      5  results, errors, plumbing       >>api-base    15  files                           >>api-file
+      6  configuration of a model        >>api-config  16  implementation, in this order:  >>config >>size >>arena
+      7  random numbers                  >>api-rng         >>rng >>math >>kernels >>route >>tape >>ops >>model
+      8  routing on plain arrays         >>api-route       >>blocks >>account >>train >>session >>sample >>file
+      9  tape: tensors and autograd      >>api-tape        >>host >>licence
 
    To learn the algorithm read >>idea, then >>route, >>blocks and >>ops of the implementation.
 
 
    >>limits  WHAT IT DOES NOT DO; LIMITS
    ------------------------------------
-   No tokenizer (ids in, ids out; a byte is a fine token), no GPU, no files yet, no cache yet: sampling runs the causal
-   forward pass again for every token. No mixture of experts yet.
+   No tokenizer (ids in, ids out; a byte is a fine token), no GPU. No mixture of experts yet. A session decodes one
+   sequence. Files hold F32 (F64 with MOD_USE_DOUBLE); other types are listed, not converted, when read.
    vocab_size, context <= 2^20; n_layers <= 1024; d_model <= 2^16; d_ff <= 2^18; rows of a batch <= 2^24.
-   Stack: 17 KB to plan and to set up, 9 KB to run. Sizes are checked: what does not fit is refused.
+   Stack: 18 KB to plan, to set up and to calibrate (27 KB with what gcc -O3 inlines), 9 KB to run.
+   Sizes are checked: what does not fit is refused.
 
 
    >>idea  THE IDEA ON ONE PAGE
@@ -110,23 +115,29 @@
          if (mod_train_step(trainer, &batch, &info, &err) != MOD_RESULT_OK) puts(err.message);
       }
 
-      mod_tape_desc fwd = {0}; fwd.forward_only = 1;                // evaluate or sample: a small forward-only tape
-      batch.n_seqs = 1; batch.targets = NULL; batch.mode = MOD_MODE_CAUSAL;
-      size_t bytes;
-      mod_forward_plan(&cfg, &batch, &fwd, &bytes, &err);
-      mod_tape *tape = mod_tape_create(&fwd, bytes, NULL, &err);
-      mod_forward out;
+      mod_save_file(model, NULL, "model.safetensors", &err);        // see also mod_save_desc: to go on training later
+
+      mod_session *session = mod_session_create(model, NULL, NULL, &err);   // causal decoding, a cache for each block
       mod_sample_desc sampling = {0};                               // zero: greedy
-      batch.length = n;                                             // n tokens so far
-      mod_tape_reset(tape);
-      mod_model_forward(model, tape, NULL, &batch, &out, &err);
-      next = mod_sample(out.logits->data + (n - 1) * 256, 256, &sampling, n, &err);
+      mod_session_feed(session, prompt, n, &err);                   // n token ids
+      for (i = n; i < cfg.context; ++i) {
+         int next = mod_sample(mod_session_logits(session), 256, &sampling, (uint64_t)i, &err);
+         if (mod_session_feed(session, &next, 1, &err) != MOD_RESULT_OK) break;
+      }
 
-      mod_tape_destroy(tape); mod_trainer_destroy(trainer); mod_model_destroy(model);
+      mod_session_destroy(session); mod_trainer_destroy(trainer); mod_model_destroy(model);
+
+      mod_file *file = mod_file_open("model.safetensors", NULL, &err);      // another day
+      mod_file_config(file, &cfg, &err);
+      model = mod_model_create(&cfg, NULL, &err);
+      mod_file_load(file, model, NULL, &err);
+      mod_file_close(file);
+
+   To evaluate, mod_model_forward on a forward-only tape of mod_forward_plan bytes, in mode MOD_MODE_CAUSAL.
 
 
-   >>concepts  MEMORY, ERRORS, SAME BITS, THREADS, C++
-   ---------------------------------------------------
+   >>concepts  MEMORY, ERRORS, SAME BITS, FILES, THREADS, C++
+   ----------------------------------------------------------
    Names. `init` builds an object in your memory and `plan` says how much it takes; `create`/`destroy` do it with a
    mod_allocator (NULL: MOD_MALLOC and MOD_FREE). `resolve` fills in defaults, `check` says what is wrong.
 
@@ -145,6 +156,12 @@
    sin and cos are mod.h's own. Not promised: MOD_USE_DOUBLE, fast-math, x87 arithmetic, flushed denormals, and clang's
    -ffp-contract=fast (mod_build_info() tells). NaN payloads and signs are not promised.
 
+   Files are safetensors: eight bytes of header length, a JSON header, then the numbers, little-endian on every machine.
+   Settings stand in the header's metadata under "mod.": whole numbers in decimal, others as the 16 hex digits of a
+   double's bits, so that no locale and no rounding touches them. With a trainer the file also holds AdamW's moments
+   ("adam.m.*", "adam.v.*") and its state: training goes on from it to the bit. A reader believes nothing: every
+   length is compared with the file's before memory is asked for, and a file that does not fit changes nothing.
+
    Threads. Say n_threads when you make a tape or a trainer; default 1. OpenMP runs them if compiled in, or your own
    pool through mod_jobs; the library starts none by itself. An object is used by one caller at a time. OpenMP's threads
    may spin while they wait: on a machine that does other work too, set OMP_WAIT_POLICY=passive.
@@ -158,7 +175,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MOD_H_VERSION 100 /* major * 10000 + minor * 100 + patch */
+#define MOD_H_VERSION 200 /* major * 10000 + minor * 100 + patch */
 
 #if defined(__GNUC__)
 #define MOD__UNUSED __attribute__((unused)) /* no warning about a function that this program does not call */
@@ -192,6 +209,8 @@ typedef double mod_real;
 #define mod_route_topk mod_route_topk_f64
 #define mod_route_threshold mod_route_threshold_f64
 #define mod_sample mod_sample_f64
+#define mod_session_logits mod_session_logits_f64
+#define mod_file_read mod_file_read_f64
 #else
 typedef float mod_real;
 #endif
@@ -213,9 +232,13 @@ extern "C" {
    X(ALIGN, -5)   /* memory not aligned to 8 bytes         */ \
    X(RANGE, -6)   /* a token or target that does not exist */ \
    X(NUMERIC, -7) /* NaN, or a loss that is not finite     */ \
-   X(STATE, -8)   /* not at this point                     */
+   X(STATE, -8)   /* not at this point                     */ \
+   X(FULL, -9)    /* no room for more                      */ \
+   X(IO, -10)     /* a read, write or rename has failed    */ \
+   X(FORMAT, -11) /* a file that is not what it should be  */ \
+   X(VERSION, -12) /* a file of a later version             */
 #define MOD__RESULT_ENUM(name, value) MOD_RESULT_##name = value,
-typedef enum mod_result { MOD__RESULTS(MOD__RESULT_ENUM) MOD_RESULT_LAST = -8 } mod_result;
+typedef enum mod_result { MOD__RESULTS(MOD__RESULT_ENUM) MOD_RESULT_LAST = -12 } mod_result;
 #undef MOD__RESULT_ENUM
 
 /* What went wrong. Functions that take a `mod_error *` accept NULL, and set it on success too (MOD_RESULT_OK). */
@@ -501,8 +524,9 @@ MODDEF mod_tensor *mod_layernorm(mod_tape *tape, mod_tensor *x, mod_tensor *gain
    outside is MOD_RESULT_RANGE. Backward adds rows in order. */
 MODDEF mod_tensor *mod_embedding(mod_tape *tape, mod_tensor *table, const int *ids, int n);
 
-/* (cos, sin) of position * base^(-2 i / head_dim), in double, rounded once: [n_positions, head_dim]. */
-MODDEF mod_tensor *mod_rope_table(mod_tape *tape, int n_positions, int head_dim, double base);
+/* (cos, sin) of position * base^(-2 i / head_dim), in double, rounded once, for the positions first .. first + n - 1:
+   [n, head_dim]. */
+MODDEF mod_tensor *mod_rope_table(mod_tape *tape, int first, int n, int head_dim, double base);
 /* Rotates adjacent pairs of every head of x [rows->n, heads * head_dim] by its row's position. table: as above. */
 MODDEF mod_tensor *mod_rope(mod_tape *tape, mod_tensor *x, const mod_rows *rows, mod_tensor *table);
 
@@ -689,6 +713,11 @@ MODDEF mod_result mod_model_forward(const mod_model *model, mod_tape *tape, mod_
 /* Copies the logits to out [n_seqs, length, vocab_size]; rows of padding are 0. `forward` must come from `batch`. */
 MODDEF mod_result mod_forward_logits(const mod_forward *forward, const mod_batch *batch, mod_real *out, mod_error *err);
 
+/* Sets the thresholds from held-out text: a top-k pass over `batch` (its mode is ignored) on a tape that you have
+   reset; one planned for MOD_MODE_CAUSAL fits. theta of a block becomes the (k + 1)-th largest of the pass's n deciding
+   logits, k = the capacity of n: at most k lie strictly above. On failure the thresholds are as before. */
+MODDEF mod_result mod_model_calibrate(mod_model *model, mod_tape *tape, const mod_batch *batch, mod_error *err);
+
 /* FLOPs of one forward pass by formula: 2 per multiply-add of projections, attention (n (n+1) / 2 pairs), router,
    predictor, head. Equals what the ops count. */
 typedef struct mod_flops {
@@ -743,12 +772,56 @@ MODDEF mod_result mod_train_step(mod_trainer *trainer, const mod_batch *batch, m
 /* The same in parts: adds a micro-batch's gradient (give it the whole step's n_targets and n_tokens), then updates. */
 MODDEF mod_result mod_train_accumulate(mod_trainer *trainer, const mod_batch *batch, mod_error *err);
 MODDEF mod_result mod_train_update(mod_trainer *trainer, mod_step_info *info, mod_error *err);
+/* Steps done, those before a load included. 0 for NULL. */
+MODDEF int64_t mod_trainer_step(const mod_trainer *trainer);
 /* The last micro-batch's forward pass: valid until the next. NULL before the first, and after a failed one. */
 MODDEF const mod_forward *mod_trainer_forward(const mod_trainer *trainer);
 /* The flat gradient, like mod_model_params. NULL for NULL. */
 MODDEF mod_real *mod_trainer_grads(mod_trainer *trainer, size_t *count);
 /* Most bytes of the trainer's memory in use so far: plan.trainer after a full batch. 0 for NULL. */
 MODDEF size_t mod_trainer_peak(const mod_trainer *trainer);
+
+/* =================================================================================================================
+   >>api-session  Session: causal decoding with a cache for each block
+   ================================================================================================================= */
+
+typedef struct mod_session_desc {
+   int n_seqs;     /* 0 = 1: sequences; one for now */
+   int length;     /* 0 = context: most tokens */
+   int chunk;      /* 0 = min(32, length): tokens that go through the model at once while feeding many */
+   int n_threads;  /* 0 = 1 */
+   mod_jobs jobs;
+   uint64_t seed;  /* of stochastic selection */
+   mod_probe probe; /* NULL, or called during feeding; at MOD_SITE_LOGITS x has one row, for the last of the rows */
+   void *probe_user;
+} mod_session_desc;
+
+typedef struct mod_session mod_session;
+
+/* Bytes for mod_session_init; *cache (may be NULL): how many of them hold keys, values and positions. There is room for
+   `length` tokens in every block: causally, a routed block may take them all. */
+MODDEF mod_result mod_session_plan(const mod_config *cfg, const mod_session_desc *desc, size_t *bytes, size_t *cache,
+                                   mod_error *err);
+/* A session in your memory, for a model that it only reads, and that must stay: any number of sessions may share one.
+   desc NULL: defaults. */
+MODDEF mod_session *mod_session_init(const mod_model *model, const mod_session_desc *desc, void *memory, size_t size,
+                                     mod_error *err);
+MODDEF mod_session *mod_session_create(const mod_model *model, const mod_session_desc *desc,
+                                       const mod_allocator *allocator, mod_error *err);
+MODDEF void mod_session_destroy(mod_session *session);
+/* Forgets all tokens. NULL: nothing to do. */
+MODDEF void mod_session_reset(mod_session *session);
+/* Appends n >= 1 tokens and runs them through the model. The same bits as mod_model_forward over the whole sequence in
+   causal mode, however the tokens are split among calls. On failure the session is as before. MOD_RESULT_FULL: more
+   tokens than `length`. */
+MODDEF mod_result mod_session_feed(mod_session *session, const int *tokens, int n, mod_error *err);
+/* [vocab_size]: logits after the last token. NULL before the first. */
+MODDEF const mod_real *mod_session_logits(const mod_session *session);
+/* Tokens so far; and how many of them block `block` took and remembers. -1 for NULL or no such block. */
+MODDEF int mod_session_length(const mod_session *session);
+MODDEF int mod_session_cached(const mod_session *session, int block);
+/* Most bytes of the session's memory in use so far: as planned after a full chunk. 0 for NULL. */
+MODDEF size_t mod_session_peak(const mod_session *session);
 
 /* =================================================================================================================
    >>api-sample  Sampling
@@ -765,6 +838,78 @@ typedef struct mod_sample_desc {
    with every token. No memory, O(n). NaN, or a largest logit that is infinite: MOD_RESULT_NUMERIC. Ties go to
    the lower id. desc NULL: greedy. */
 MODDEF int mod_sample(const mod_real *logits, int n, const mod_sample_desc *desc, uint64_t index, mod_error *err);
+
+/* =================================================================================================================
+   >>api-file  Files: safetensors, which any tool can read; numbers exact to the bit
+   ================================================================================================================= */
+
+/* Bytes by position. read returns how many of `size` bytes from `offset` on it has put into `to`; fewer is an error. */
+typedef struct mod_reader {
+   uint64_t size; /* of the whole file */
+   size_t (*read)(uint64_t offset, void *to, size_t size, void *user);
+   void *user;
+} mod_reader;
+
+/* Bytes in order. write returns how many it has taken; fewer is an error. */
+typedef struct mod_writer {
+   size_t (*write)(const void *from, size_t size, void *user);
+   void *user;
+} mod_writer;
+
+enum { MOD_ENTRY_MAX_DIM = 8 };
+
+/* A tensor in a safetensors file. */
+typedef struct mod_entry {
+   const char *name; /* UTF-8 */
+   const char *dtype; /* "F32", "BF16", "I64", ... */
+   int n_dim;
+   uint64_t dim[MOD_ENTRY_MAX_DIM];
+   uint64_t begin, end; /* bytes from the beginning of the file */
+} mod_entry;
+
+typedef struct mod_file mod_file;
+
+/* What goes into a file beside the parameters, the config and the thresholds. NULL: nothing. */
+typedef struct mod_save_desc {
+   int n_meta;
+   const char *const *meta;    /* [2 n_meta]: your keys, none of which begins with "mod.", and values, in turn; UTF-8 */
+   const mod_trainer *trainer; /* NULL, or: moments, step and schedule, from which training goes on to the bit */
+   uint64_t position;          /* with a trainer: where you are in your data */
+} mod_save_desc;
+
+/* Writes a model. Between steps only: micro-batches under way are MOD_RESULT_STATE. Nothing is allocated. */
+MODDEF mod_result mod_save(const mod_model *model, const mod_save_desc *desc, const mod_writer *writer, mod_error *err);
+
+/* Opens a safetensors file in your memory (as planned; it grows with the file's header, not with its data). Reads and
+   checks the whole header: for untrusted files. The reader must stay; close with mod_file_close. Errors: MOD_RESULT_IO,
+   MOD_RESULT_FORMAT with the byte where the header is wrong. */
+MODDEF mod_result mod_file_plan(const mod_reader *reader, size_t *bytes, mod_error *err);
+MODDEF mod_file *mod_file_init(const mod_reader *reader, void *memory, size_t size, mod_error *err);
+MODDEF mod_file *mod_file_create(const mod_reader *reader, const mod_allocator *allocator, mod_error *err);
+MODDEF void mod_file_close(mod_file *file);
+/* Its tensors, in the order of their names; and a value of its metadata, or NULL. */
+MODDEF const mod_entry *mod_file_tensors(const mod_file *file, int *count);
+MODDEF const char *mod_file_meta(const mod_file *file, const char *key);
+/* The numbers of tensor `index`, which must be F32 or F64 and `count` of them. */
+MODDEF mod_result mod_file_read(const mod_file *file, int index, mod_real *out, size_t count, mod_error *err);
+
+/* The config in a file that mod_save wrote (cfg->blocks lives as long as the file is open), checked. */
+MODDEF mod_result mod_file_config(const mod_file *file, mod_config *cfg, mod_error *err);
+/* The schedule and seed, and your position, of a file that was saved with a trainer; of another it is MOD_RESULT_STATE.
+   n_threads and jobs are 0. n_seqs and length are whatever the file says: plan before you create. */
+MODDEF mod_result mod_file_train_desc(const mod_file *file, mod_train_desc *how, uint64_t *position, mod_error *err);
+/* Parameters and thresholds into a model of the same config, and, with a trainer of this model, its state. A file that
+   does not fit is MOD_RESULT_FORMAT and changes nothing; every byte is read once before the first is stored. */
+MODDEF mod_result mod_file_load(const mod_file *file, mod_model *model, mod_trainer *trainer, mod_error *err);
+
+#ifndef MOD_NO_STDIO
+/* mod_save into path + ".tmp", then a rename over path: a failure leaves the old file as it was. (On Windows, where
+   rename does not replace, the old file is removed just before. Nothing is forced to the disk: to survive a power cut,
+   or a crash on Windows, hand mod_save the writer of examples/common/durable.h.) */
+MODDEF mod_result mod_save_file(const mod_model *model, const mod_save_desc *desc, const char *path, mod_error *err);
+/* mod_file_create on a file; mod_file_close closes it. */
+MODDEF mod_file *mod_file_open(const char *path, const mod_allocator *allocator, mod_error *err);
+#endif
 
 #ifdef __cplusplus
 }
@@ -802,6 +947,9 @@ MODDEF int mod_sample(const mod_real *logits, int n, const mod_sample_desc *desc
 #include <stdlib.h>
 #define MOD_MALLOC malloc
 #define MOD_FREE free
+#endif
+#ifndef MOD_NO_STDIO
+#include <stdio.h>
 #endif
 #ifndef MOD_ASSERT
 #define MOD_ASSERT(condition) ((void)0)
@@ -843,6 +991,7 @@ MODDEF int mod_sample(const mod_real *logits, int n, const mod_sample_desc *desc
 enum {
    MOD__ALIGN = 16,           /* pieces of an arena start at multiples of this from its base */
    MOD__MAX_ROWS = 1 << 24,   /* rows of a batch */
+   MOD__MAX_LAYERS = 1024,
    MOD__STUB_BYTES = 16 << 10 /* tensor descriptions of one block, for a measuring run on the stack */
 };
 
@@ -1536,11 +1685,11 @@ MODDEF mod_tape *mod_tape_create(const mod_tape_desc *desc, size_t size, const m
    if (size < sizeof *t)
       return mod__error(err, MOD_RESULT_MEMORY, "the memory asked for is too small", -1, -1), (mod_tape *)NULL;
    if ((memory = mod__allocate(&chosen, allocator, size, err)) == NULL) return NULL;
-   if ((t = mod_tape_init(desc, memory, size, err)) == NULL) {
-      chosen.free(memory, chosen.user);
-      return NULL;
-   }
-   t->allocator = chosen;
+   t = mod_tape_init(desc, memory, size, err);
+   if (t)
+      t->allocator = chosen;
+   else
+      mod__release(memory, chosen);
    return t;
 }
 
@@ -2338,20 +2487,22 @@ MODDEF mod_tensor *mod_embedding(mod_tape *tape, mod_tensor *table, const int *i
 /* --- RoPE: (y_2i, y_2i+1) = (c x_2i - s x_2i+1, s x_2i + c x_2i+1), a rotation by position base^(-2i / head_dim) ---
    c and s are its cosine and sine. The gradient is rotated back. */
 
-MODDEF mod_tensor *mod_rope_table(mod_tape *tape, int n_positions, int head_dim, double base)
+MODDEF mod_tensor *mod_rope_table(mod_tape *tape, int first, int n, int head_dim, double base)
 {
    mod_tensor *y;
    int p, i, dim[2];
    if (!tape || tape->error.code != MOD_RESULT_OK) return NULL;
-   if (n_positions < 0 || head_dim < 2 || head_dim % 2 || !(base >= 1 && mod__finite(base)))
+   if (first < 0 || n < 0 || first > INT_MAX - n || head_dim < 2 || head_dim % 2 || !(base >= 1 && mod__finite(base)))
       return mod__refuse(tape, MOD_RESULT_ARG, "rope: positions >= 0, an even head_dim >= 2 and a base >= 1", -1);
-   dim[0] = n_positions;
+   dim[0] = n;
    dim[1] = head_dim;
-   if ((y = mod__output(tape, 2, dim, 0, NULL, NULL, NULL, NULL)) == NULL || tape->desc.measure) return y;
+   if ((y = mod__output(tape, 2, dim, 0, NULL, NULL, NULL, NULL)) == NULL) return NULL;
+   y->option[0] = first;
+   if (tape->desc.measure) return y;
    for (i = 0; i < head_dim; i += 2) {
       double frequency = mod__exp64(-(double)i / head_dim * mod__log64(base)), sine, cosine;
-      for (p = 0; p < n_positions; ++p) {
-         mod__sincos64(p * frequency, &sine, &cosine);
+      for (p = 0; p < n; ++p) {
+         mod__sincos64((first + p) * frequency, &sine, &cosine);
          y->data[(size_t)p * (size_t)head_dim + (size_t)i] = (mod_real)cosine;
          y->data[(size_t)p * (size_t)head_dim + (size_t)i + 1] = (mod_real)sine;
       }
@@ -2368,7 +2519,7 @@ MOD__FN void mod__rotate(const mod_tensor *y, const mod_real *from, mod_real *to
    size_t n = (size_t)mod__cols(y), hd = (size_t)mod__cols(table), h, j;
    int i;
    for (i = lo; i < hi; ++i) {
-      const mod_real *turn = table->data + (size_t)position[i] * hd;
+      const mod_real *turn = table->data + (size_t)(position[i] - table->option[0]) * hd;
       for (h = (size_t)i * n; h < (size_t)(i + 1) * n; h += hd)
          for (j = 0; j < hd; j += 2) {
             mod_real c = turn[j], s = direction * turn[j + 1], a = from[h + j], b = from[h + j + 1];
@@ -2405,7 +2556,7 @@ MODDEF mod_tensor *mod_rope(mod_tape *tape, mod_tensor *x, const mod_rows *rows,
       return mod__shape_error(tape, "rope: x must be [rows, heads * head_dim] and the table [positions, head_dim]");
    if (!tape->desc.measure)
       for (i = 0; i < rows->n; ++i)
-         if (rows->position[i] >= table->dim[0])
+         if (rows->position[i] < table->option[0] || rows->position[i] - table->option[0] >= table->dim[0])
             return mod__refuse(tape, MOD_RESULT_RANGE, "rope: a position is outside the table", rows->position[i]);
    if ((y = mod__output_like(tape, x, x->dim[1], x, NULL, NULL, mod__rope_backward)) == NULL) return NULL;
    y->arg[0] = rows;
@@ -3214,7 +3365,7 @@ MOD__FN const char *mod__complaint(const mod_config *c, int *block)
    *block = -1;
    if (c->vocab_size < 1 || c->vocab_size > 1 << 20) return "vocab_size must be in [1, 2^20]";
    if (c->context < 1 || c->context > 1 << 20) return "context must be in [1, 2^20]";
-   if (c->n_layers < 1 || c->n_layers > 1024) return "n_layers must be in [1, 1024]";
+   if (c->n_layers < 1 || c->n_layers > MOD__MAX_LAYERS) return "n_layers must be in [1, 1024]";
    if (c->d_model < 1 || c->d_model > 1 << 16) return "d_model must be in [1, 2^16]";
    if (c->n_heads < 1 || c->d_model % c->n_heads) return "n_heads must be at least 1 and divide d_model";
    if (c->n_kv_heads < 1 || c->n_heads % c->n_kv_heads) return "n_kv_heads must be at least 1 and divide n_heads";
@@ -3498,11 +3649,11 @@ MODDEF mod_model *mod_model_create(const mod_config *cfg, const mod_allocator *a
        mod__model_layout(&c, &a, &m, err) != MOD_RESULT_OK)
       return NULL;
    if ((memory = mod__allocate(&chosen, allocator, a.used, err)) == NULL) return NULL;
-   if ((m = mod_model_init(cfg, memory, a.used, err)) == NULL) {
-      chosen.free(memory, chosen.user);
-      return NULL;
-   }
-   m->allocator = chosen;
+   m = mod_model_init(cfg, memory, a.used, err);
+   if (m)
+      m->allocator = chosen;
+   else
+      mod__release(memory, chosen);
    return m;
 }
 
@@ -3582,7 +3733,15 @@ typedef struct mod__pass {
    mod_block_stats *stats;        /* these three are NULL while measuring */
    int *kept;
    unsigned char *entered; /* of each row: did any routed block take it? */
+   /* In a session (cache_length > 0): */
+   mod_session *session;   /* NULL while measuring */
+   int cache_length;       /* rows that a block's cache has room for */
+   int first;              /* position of the first token */
+   int last_only;          /* 1: logits of the last token only */
+   double *calibrated;     /* NULL, or [n_layers]: receives the thresholds at which as many pass as the top-k takes */
 } mod__pass;
+
+MOD__FN const mod_rows *mod__remember(mod__pass *p, int l, const mod_rows *rows, mod_tensor **k, mod_tensor **v);
 
 /* The parameter in a slot as a leaf of the tape; NULL if the model has none there. */
 MOD__FN mod_tensor *mod__weight(mod__pass *p, int block, int slot)
@@ -3625,11 +3784,13 @@ MOD__FN mod_tensor *mod__attn(mod__pass *p, int l, mod_tensor *x, const mod_rows
    mod_tensor *q = mod__linear(p, l, x, MOD__WQ, MOD__BQ);
    mod_tensor *k = mod__linear(p, l, x, MOD__WK, MOD__BK);
    mod_tensor *v = mod__linear(p, l, x, MOD__WV, MOD__BV);
+   const mod_rows *keys = rows;
    if (p->rope) {
       q = mod_rope(t, q, rows, p->rope);
       k = mod_rope(t, k, rows, p->rope);
    }
-   x = mod_attention(t, q, k, v, rows, rows, p->c->n_heads, p->c->n_kv_heads, MOD_MASK_CAUSAL);
+   if (p->cache_length) keys = mod__remember(p, l, rows, &k, &v);
+   x = mod_attention(t, q, k, v, rows, keys, p->c->n_heads, p->c->n_kv_heads, MOD_MASK_CAUSAL);
    return mod__linear(p, l, x, MOD__WO, MOD__BO);
 }
 
@@ -3703,6 +3864,17 @@ MOD__FN void mod__compare(mod__pass *p, int l, const mod_tensor *logit, const un
    }
 }
 
+/* The (k + 1)-th largest of n logits, k = the capacity of n: at most k lie strictly above it. -inf if there is none. */
+MOD__FN double mod__cutoff(const mod_real *logit, int n, double capacity)
+{
+   int i, k = mod_route_capacity(n, capacity);
+   mod__key key;
+   if (k >= n || mod__find_nan(logit, n) >= 0) return -HUGE_VAL;
+   key = mod__kth_key(logit, n, k + 1);
+   for (i = 0; mod__key_of(logit[i]) != key;) ++i;
+   return (double)logit[i];
+}
+
 /* Which rows enter block l. *score: the router's scores, or NULL where there is no router. */
 MOD__FN const mod_rows *mod__select(mod__pass *p, int l, mod_tensor *x, mod_tensor **score)
 {
@@ -3731,6 +3903,7 @@ MOD__FN const mod_rows *mod__select(mod__pass *p, int l, mod_tensor *x, mod_tens
    if (causal) return mod_rows_threshold(t, p->rows, logit, theta);
    kept = mod_rows_topk(t, p->rows, r, b.capacity);
    if (b.capacity < 1) {
+      if (p->calibrated && kept) p->calibrated[l] = mod__cutoff(logit->data, p->rows->n, b.capacity);
       taken = mod_rows_mask(t, p->rows, kept);
       if (taken) mod__compare(p, l, logit, taken);
       if (mod__has_router_loss(p->c, l))
@@ -3809,7 +3982,7 @@ MOD__FN const int *mod__pack(mod__pass *p, const int *from, int low, const char 
    if (!rows || !mod__take(p->t, (size_t)rows->n_max, sizeof(int), &to) || p->t->desc.measure) return NULL;
    for (s = 0; s < rows->n_seqs; ++s)
       for (i = rows->start[s]; i < rows->start[s + 1]; ++i) {
-         int at = s * p->batch->length + rows->position[i], id = from[at];
+         int at = s * p->batch->length + rows->position[i] - p->first, id = from[at];
          if (id < low || id >= p->c->vocab_size) {
             mod_tape_fail(p->t, MOD_RESULT_RANGE, message, at);
             return NULL;
@@ -3839,6 +4012,7 @@ MOD__FN void mod__forward(mod__pass *p)
       any |= mod__block_of(c, l).select != MOD_SELECT_ALL;
    }
    p->rows = mod_rows_make(t, b->n_seqs, b->length, b->lengths);
+   for (i = 0; p->rows && !t->desc.measure && i < p->rows->n; ++i) p->rows->position[i] += p->first;
    ids = mod__pack(p, b->tokens, 0, "a token is outside the vocabulary");
    targets = b->targets ? mod__pack(p, b->targets, -1, "a target is outside the vocabulary, and not -1") : NULL;
    if (!p->rows || t->error.code != MOD_RESULT_OK || !mod__take(t, layers, sizeof(mod_block_stats), &memory[0]) ||
@@ -3859,7 +4033,7 @@ MOD__FN void mod__forward(mod__pass *p)
       x = mod_add(t, x, mod__embedding(t, mod__weight(p, -1, MOD__POSITION), p->rows->position, p->rows->n,
                                        p->rows->ragged ? p->rows->n_max : 0));
    else
-      p->rope = mod_rope_table(t, b->length, c->d_model / c->n_heads, c->rope_base);
+      p->rope = mod_rope_table(t, p->first, b->length, c->d_model / c->n_heads, c->rope_base);
 
    flops = t->flops;
    for (l = 0; l < c->n_layers && x; ++l) {
@@ -3870,6 +4044,7 @@ MOD__FN void mod__forward(mod__pass *p)
    out->flops_blocks = t->flops - flops;
 
    flops = t->flops;
+   if (p->last_only) x = mod_slice(t, x, 0, b->length - 1, 1);
    x = mod__norm_of(p, -1, x, MOD__NORM_GAIN, MOD__NORM_BIAS);
    out->logits = c->head == MOD_HEAD_TIED ? mod_matmul_nt(t, x, mod__weight(p, -1, MOD__EMBED))
                                           : mod_matmul(t, x, mod__weight(p, -1, MOD__HEAD));
@@ -3902,8 +4077,8 @@ MOD__FN const char *mod__batch_complaint(const mod_batch *b, const mod_config *c
    return NULL;
 }
 
-MODDEF mod_result mod_model_forward(const mod_model *model, mod_tape *tape, mod_real *grads, const mod_batch *batch,
-                                    mod_forward *out, mod_error *err)
+MOD__FN mod_result mod__model_forward(const mod_model *model, mod_tape *tape, mod_real *grads, const mod_batch *batch,
+                                      double *calibrated, mod_forward *out, mod_error *err)
 {
    mod__pass p;
    mod_forward result;
@@ -3920,14 +4095,21 @@ MODDEF mod_result mod_model_forward(const mod_model *model, mod_tape *tape, mod_
    p.t = tape;
    p.batch = batch;
    p.out = &result;
+   p.calibrated = calibrated;
    mod__forward(&p);
    if (tape->error.code == MOD_RESULT_OK) *out = result;
    return mod_tape_status(tape, err);
 }
 
+MODDEF mod_result mod_model_forward(const mod_model *model, mod_tape *tape, mod_real *grads, const mod_batch *batch,
+                                    mod_forward *out, mod_error *err)
+{
+   return mod__model_forward(model, tape, grads, batch, NULL, out, err);
+}
+
 /* The same code on a measuring tape. c is resolved and checked. */
 MOD__FN mod_result mod__forward_bytes(const mod_config *c, const mod_batch *shape, const mod_tape_desc *desc,
-                                      size_t *bytes, mod_error *err)
+                                      int cache_length, size_t *bytes, mod_error *err)
 {
    union { double align; void *pointer; unsigned char bytes[MOD__STUB_BYTES]; } stub;
    mod_tape_desc d;
@@ -3945,6 +4127,8 @@ MOD__FN mod_result mod__forward_bytes(const mod_config *c, const mod_batch *shap
    p.t = t;
    p.batch = shape;
    p.out = &out;
+   p.cache_length = cache_length;
+   p.last_only = cache_length > 0;
    mod__forward(&p);
    if (out.loss) mod_tape_backward(t, out.loss, NULL);
    if (t->error.code == MOD_RESULT_OK) *bytes = t->arena.peak;
@@ -3960,7 +4144,7 @@ MODDEF mod_result mod_forward_plan(const mod_config *cfg, const mod_batch *shape
    if (result != MOD_RESULT_OK) return result;
    if (!bytes) return mod__bad(err, "bytes is NULL");
    if ((complaint = mod__batch_complaint(shape, &c)) != NULL) return mod__bad(err, complaint);
-   return mod__forward_bytes(&c, shape, desc, bytes, err);
+   return mod__forward_bytes(&c, shape, desc, 0, bytes, err);
 }
 
 MODDEF mod_result mod_forward_logits(const mod_forward *forward, const mod_batch *batch, mod_real *out, mod_error *err)
@@ -3981,6 +4165,25 @@ MODDEF mod_result mod_forward_logits(const mod_forward *forward, const mod_batch
       memset(to + n * vocab, 0, (length - n) * vocab * sizeof *to);
    }
    return mod__ok(err);
+}
+
+MODDEF mod_result mod_model_calibrate(mod_model *model, mod_tape *tape, const mod_batch *batch, mod_error *err)
+{
+   double theta[MOD__MAX_LAYERS];
+   mod_batch b;
+   mod_forward out;
+   mod_result result;
+   size_t bytes;
+   if (!model || !batch) return mod__bad(err, "model or batch is NULL");
+   bytes = (size_t)model->config.n_layers * sizeof *theta;
+   memcpy(theta, model->theta, bytes);
+   memset(&out, 0, sizeof out);
+   b = *batch;
+   b.mode = MOD_MODE_TOPK;
+   result = mod__model_forward(model, tape, NULL, &b, theta, &out, err);
+   if (result == MOD_RESULT_OK && out.n_tokens == 0) return mod__bad(err, "there is no token to calibrate on");
+   if (result == MOD_RESULT_OK) memcpy(model->theta, theta, bytes);
+   return result;
 }
 
 /* =================================================================================================================
@@ -4098,7 +4301,7 @@ MOD__FN mod_result mod__activation_bytes(const mod_config *c, const mod_train_de
    shape.targets = &some_target;
    tape.n_threads = d->n_threads;
    if ((complaint = mod__batch_complaint(&shape, c)) != NULL) return mod__bad(err, complaint);
-   return mod__forward_bytes(c, &shape, &tape, bytes, err);
+   return mod__forward_bytes(c, &shape, &tape, 0, bytes, err);
 }
 
 /* One walk over a trainer's memory, up to the tape. */
@@ -4185,11 +4388,11 @@ MODDEF mod_trainer *mod_trainer_create(mod_model *model, const mod_train_desc *h
    if (!model) return mod__bad(err, "model is NULL"), (mod_trainer *)NULL;
    if (mod_model_plan(&model->config, how, &plan, err) != MOD_RESULT_OK) return NULL;
    if ((memory = mod__allocate(&chosen, allocator, plan.trainer, err)) == NULL) return NULL;
-   if ((tr = mod_trainer_init(model, how, memory, plan.trainer, err)) == NULL) {
-      chosen.free(memory, chosen.user);
-      return NULL;
-   }
-   tr->allocator = chosen;
+   tr = mod_trainer_init(model, how, memory, plan.trainer, err);
+   if (tr)
+      tr->allocator = chosen;
+   else
+      mod__release(memory, chosen);
    return tr;
 }
 
@@ -4202,6 +4405,8 @@ MODDEF const mod_forward *mod_trainer_forward(const mod_trainer *trainer)
 {
    return trainer && trainer->has_forward ? &trainer->forward : NULL;
 }
+
+MODDEF int64_t mod_trainer_step(const mod_trainer *trainer) { return trainer ? trainer->step : 0; }
 
 MODDEF mod_real *mod_trainer_grads(mod_trainer *trainer, size_t *count)
 {
@@ -4366,6 +4571,265 @@ MODDEF mod_result mod_train_step(mod_trainer *trainer, const mod_batch *batch, m
 }
 
 /* =================================================================================================================
+   >>session  A cache for each block: of a routed block it holds the rows that the block took, and no others
+   ================================================================================================================= */
+
+struct mod_session {
+   const mod_model *model;
+   mod_session_desc desc; /* resolved */
+   mod_tape *tape;
+   size_t fixed; /* bytes before the tape */
+   int n;        /* tokens so far */
+   int *start;   /* [n_layers][2]: 0 and the rows in the cache, as mod_rows has it */
+   int *before;  /* [n_layers] rows in the cache before this feeding */
+   mod_real *k, *v; /* [n_layers][length][kv width], rotated */
+   int *position;   /* [n_layers][length] */
+   mod_real *logits;
+   mod_allocator allocator; /* of mod_session_create */
+};
+
+/* Appends the rows that block l takes now to its cache; *k and *v become all of it, whose rows are returned. */
+MOD__FN const mod_rows *mod__remember(mod__pass *p, int l, const mod_rows *rows, mod_tensor **k, mod_tensor **v)
+{
+   mod_session *s = p->session;
+   mod_rows *all = *k && *v ? (mod_rows *)mod__describe(p->t, sizeof *all) : NULL;
+   mod_real *to_k = NULL, *to_v = NULL;
+   int dim[2];
+   if (!all) return NULL;
+   dim[1] = mod__cols(*k);
+   all->n_seqs = 1;
+   all->n = all->n_max = all->length_max = p->cache_length;
+   if (s) {
+      int had = s->start[2 * l + 1];
+      size_t width = (size_t)dim[1], at = (size_t)l * (size_t)p->cache_length, bytes;
+      bytes = (size_t)rows->n * width * sizeof(mod_real);
+      all->start = s->start + 2 * l;
+      all->position = s->position + at;
+      to_k = s->k + at * width;
+      to_v = s->v + at * width;
+      memcpy(to_k + (size_t)had * width, (*k)->data, bytes);
+      memcpy(to_v + (size_t)had * width, (*v)->data, bytes);
+      memcpy(all->position + had, rows->position, (size_t)rows->n * sizeof(int));
+      all->n = all->n_max = all->start[1] = had + rows->n;
+   }
+   dim[0] = all->n;
+   *k = mod_leaf(p->t, to_k, NULL, 2, dim);
+   *v = mod_leaf(p->t, to_v, NULL, 2, dim);
+   return all;
+}
+
+/* Resolves desc for a resolved config, or says what is wrong. */
+MOD__FN mod_result mod__session_settle(const mod_config *c, const mod_session_desc *desc, mod_session_desc *d,
+                                       mod_error *err)
+{
+   memset(d, 0, sizeof *d);
+   if (desc) *d = *desc;
+   d->n_seqs = mod__or(d->n_seqs, 1);
+   d->length = mod__or(d->length, c->context);
+   d->chunk = mod__or(d->chunk, mod__min(32, d->length));
+   d->n_threads = mod__or(d->n_threads, 1);
+   if (d->n_seqs != 1) return mod__bad(err, "a session has one sequence");
+   if (d->length < 1 || d->length > c->context) return mod__bad(err, "length must be in [1, context]");
+   if (d->chunk < 1 || d->chunk > d->length) return mod__bad(err, "chunk must be in [1, length]");
+   if (d->n_threads < 1 || d->n_threads > 1024) return mod__bad(err, "n_threads must be in [1, 1024]");
+   return mod__ok(err);
+}
+
+MOD__FN mod_result mod__session_tape_bytes(const mod_config *c, const mod_session_desc *d, size_t *bytes,
+                                           mod_error *err)
+{
+   mod_batch shape;
+   mod_tape_desc tape;
+   memset(&shape, 0, sizeof shape);
+   memset(&tape, 0, sizeof tape);
+   shape.n_seqs = 1;
+   shape.length = d->chunk;
+   shape.mode = MOD_MODE_CAUSAL;
+   tape.forward_only = 1;
+   tape.n_threads = d->n_threads;
+   return mod__forward_bytes(c, &shape, &tape, d->length, bytes, err);
+}
+
+/* One walk over a session's memory, up to the tape. */
+MOD__FN mod_result mod__session_layout(const mod_config *c, const mod_session_desc *d, mod_arena *a, mod_session **out,
+                                       size_t *cache, mod_error *err)
+{
+   size_t layers = (size_t)c->n_layers, rows, numbers, before_cache;
+   void *session, *start, *before, *k, *v, *position, *logits;
+   if (!mod__mul(&rows, layers, (size_t)d->length) ||
+       !mod__mul(&numbers, rows, (size_t)(c->d_model / c->n_heads * c->n_kv_heads)))
+      return mod__error(err, MOD_RESULT_MEMORY, "the session is too large for this machine's addresses", -1, -1);
+   if (mod_arena_push(a, 1, sizeof(mod_session), &session, err) ||
+       mod_arena_push(a, 2 * layers, sizeof(int), &start, err) ||
+       mod_arena_push(a, layers, sizeof(int), &before, err) ||
+       mod_arena_push(a, (size_t)c->vocab_size, sizeof(mod_real), &logits, err))
+      return MOD_RESULT_MEMORY;
+   before_cache = a->used;
+   if (mod_arena_push(a, numbers, sizeof(mod_real), &k, err) || mod_arena_push(a, numbers, sizeof(mod_real), &v, err) ||
+       mod_arena_push(a, rows, sizeof(int), &position, err))
+      return MOD_RESULT_MEMORY;
+   if (cache) *cache = a->used - before_cache;
+   if (!a->base) return mod__ok(err);
+   memset(a->base, 0, before_cache);
+   *out = (mod_session *)session;
+   (*out)->start = (int *)start;
+   (*out)->before = (int *)before;
+   (*out)->k = (mod_real *)k;
+   (*out)->v = (mod_real *)v;
+   (*out)->position = (int *)position;
+   (*out)->logits = (mod_real *)logits;
+   (*out)->fixed = a->used;
+   return mod__ok(err);
+}
+
+MODDEF mod_result mod_session_plan(const mod_config *cfg, const mod_session_desc *desc, size_t *bytes, size_t *cache,
+                                   mod_error *err)
+{
+   mod_config c;
+   mod_session_desc d;
+   mod_session *s = NULL;
+   mod_arena a;
+   size_t tape, in_cache, total;
+   mod_result result = mod__settle(cfg, &c, err);
+   if (result != MOD_RESULT_OK) return result;
+   if (!bytes) return mod__bad(err, "bytes is NULL");
+   mod_arena_init(&a, NULL, (size_t)-1, NULL);
+   if ((result = mod__session_settle(&c, desc, &d, err)) != MOD_RESULT_OK ||
+       (result = mod__session_tape_bytes(&c, &d, &tape, err)) != MOD_RESULT_OK ||
+       (result = mod__session_layout(&c, &d, &a, &s, &in_cache, err)) != MOD_RESULT_OK)
+      return result;
+   if (!mod__add_size(&total, a.used, tape))
+      return mod__error(err, MOD_RESULT_MEMORY, "the session is too large for this machine's addresses", -1, -1);
+   *bytes = total;
+   if (cache) *cache = in_cache;
+   return mod__ok(err);
+}
+
+MODDEF mod_session *mod_session_init(const mod_model *model, const mod_session_desc *desc, void *memory, size_t size,
+                                     mod_error *err)
+{
+   mod_session_desc d;
+   mod_tape_desc tape;
+   mod_session *s = NULL;
+   mod_arena a;
+   size_t bytes;
+   void *tape_memory;
+   if (!model || !memory) return mod__bad(err, "model or memory is NULL"), (mod_session *)NULL;
+   if (mod__session_settle(&model->config, desc, &d, err) != MOD_RESULT_OK ||
+       mod__session_tape_bytes(&model->config, &d, &bytes, err) != MOD_RESULT_OK ||
+       mod_arena_init(&a, memory, size, err) != MOD_RESULT_OK ||
+       mod__session_layout(&model->config, &d, &a, &s, NULL, err) != MOD_RESULT_OK ||
+       mod_arena_push(&a, 1, bytes, &tape_memory, err) != MOD_RESULT_OK)
+      return NULL;
+   memset(&tape, 0, sizeof tape);
+   tape.forward_only = 1;
+   tape.n_threads = d.n_threads;
+   tape.jobs = d.jobs;
+   s->model = model;
+   s->desc = d;
+   s->tape = mod_tape_init(&tape, tape_memory, bytes, err);
+   return s->tape ? s : NULL;
+}
+
+MODDEF mod_session *mod_session_create(const mod_model *model, const mod_session_desc *desc,
+                                       const mod_allocator *allocator, mod_error *err)
+{
+   mod_allocator chosen;
+   mod_session *s;
+   size_t bytes;
+   void *memory;
+   if (!model) return mod__bad(err, "model is NULL"), (mod_session *)NULL;
+   if (mod_session_plan(&model->config, desc, &bytes, NULL, err) != MOD_RESULT_OK) return NULL;
+   if ((memory = mod__allocate(&chosen, allocator, bytes, err)) == NULL) return NULL;
+   s = mod_session_init(model, desc, memory, bytes, err);
+   if (s)
+      s->allocator = chosen;
+   else
+      mod__release(memory, chosen);
+   return s;
+}
+
+MODDEF void mod_session_destroy(mod_session *session)
+{
+   if (session) mod__release(session, session->allocator);
+}
+
+MODDEF void mod_session_reset(mod_session *session)
+{
+   if (!session) return;
+   memset(session->start, 0, 2 * (size_t)session->model->config.n_layers * sizeof *session->start);
+   session->n = 0;
+}
+
+MODDEF mod_result mod_session_feed(mod_session *session, const int *tokens, int n, mod_error *err)
+{
+   mod_session *s = session;
+   const mod_config *c;
+   int done = 0, had, i, l;
+   if (!s || !tokens || n < 1) return mod__bad(err, "session or tokens is NULL, or there is no token");
+   c = &s->model->config;
+   if (n > s->desc.length - s->n)
+      return mod__error(err, MOD_RESULT_FULL, "the session has no room for these tokens", -1, -1);
+   for (i = 0; i < n; ++i)
+      if (tokens[i] < 0 || tokens[i] >= c->vocab_size)
+         return mod__error(err, MOD_RESULT_RANGE, "a token is outside the vocabulary", -1, i);
+   had = s->n;
+   for (l = 0; l < c->n_layers; ++l) s->before[l] = s->start[2 * l + 1];
+   while (done < n) {
+      mod_batch b;
+      mod_forward out;
+      mod__pass p;
+      memset(&b, 0, sizeof b);
+      memset(&out, 0, sizeof out);
+      memset(&p, 0, sizeof p);
+      b.n_seqs = 1;
+      b.length = mod__min(n - done, s->desc.chunk);
+      b.tokens = tokens + done;
+      b.mode = MOD_MODE_CAUSAL;
+      b.seed = s->desc.seed;
+      b.probe = s->desc.probe;
+      b.probe_user = s->desc.probe_user;
+      p.model = s->model;
+      p.c = c;
+      p.t = s->tape;
+      p.batch = &b;
+      p.out = &out;
+      p.session = s;
+      p.cache_length = s->desc.length;
+      p.first = s->n;
+      p.last_only = 1;
+      mod_tape_reset(s->tape);
+      mod__forward(&p);
+      if (mod_tape_status(s->tape, err) != MOD_RESULT_OK) {
+         s->n = had;
+         for (l = 0; l < c->n_layers; ++l) s->start[2 * l + 1] = s->before[l];
+         return mod_tape_status(s->tape, err);
+      }
+      s->n += b.length;
+      done += b.length;
+      if (done == n) memcpy(s->logits, out.logits->data, (size_t)c->vocab_size * sizeof *s->logits);
+   }
+   return mod__ok(err);
+}
+
+MODDEF const mod_real *mod_session_logits(const mod_session *session)
+{
+   return session && session->n > 0 ? session->logits : NULL;
+}
+
+MODDEF int mod_session_length(const mod_session *session) { return session ? session->n : -1; }
+
+MODDEF int mod_session_cached(const mod_session *session, int block)
+{
+   return session && block >= 0 && block < session->model->config.n_layers ? session->start[2 * block + 1] : -1;
+}
+
+MODDEF size_t mod_session_peak(const mod_session *session)
+{
+   return session ? session->fixed + mod_tape_peak(session->tape) : 0;
+}
+
+/* =================================================================================================================
    >>sample  Drawing a token
    ================================================================================================================= */
 
@@ -4446,6 +4910,1039 @@ MODDEF int mod_sample(const mod_real *logits, int n, const mod_sample_desc *desc
 }
 
 /* =================================================================================================================
+   >>file  Safetensors: eight bytes of header length, a JSON header, then the numbers
+
+   The reader trusts nothing: lengths are compared with what is there before anything is read, and every number is
+   checked before it is used. Fields are read byte by byte, so that the machine's byte order does not matter.
+   ================================================================================================================= */
+
+enum { MOD__HEADER_MAX = 100000000, MOD__JSON_DEPTH = 32, MOD__CHUNK = 1024 };
+
+struct mod_file {
+   mod_reader reader;
+   mod_entry *entry;
+   int n_entries, n_meta;
+   const char *meta; /* n_meta times: key, 0, value, 0 */
+   mod_block_config *blocks; /* [MOD__MAX_LAYERS] for mod_file_config */
+   void (*close)(mod_file *file);
+   mod_allocator allocator; /* of mod_file_create */
+};
+
+/* --- JSON: just what such a header may hold, read in place; strings end in a 0 where their closing quote was --- */
+
+typedef struct mod__json {
+   char *base, *p, *end;
+   const char *complaint;
+} mod__json;
+
+MOD__FN int mod__json_fail(mod__json *j, const char *complaint)
+{
+   if (!j->complaint) j->complaint = complaint;
+   return 0;
+}
+
+MOD__FN void mod__json_space(mod__json *j)
+{
+   while (j->p < j->end && (*j->p == ' ' || *j->p == '\n' || *j->p == '\t' || *j->p == '\r')) ++j->p;
+}
+
+/* 1 and past it, if the next character is c. */
+MOD__FN int mod__json_is(mod__json *j, char c)
+{
+   mod__json_space(j);
+   if (j->complaint || j->p >= j->end || *j->p != c) return 0;
+   ++j->p;
+   return 1;
+}
+
+MOD__FN int mod__json_expect(mod__json *j, char c)
+{
+   return mod__json_is(j, c) || mod__json_fail(j, "the header is not the JSON that safetensors asks for");
+}
+
+/* Before an item of a list: 1 if there is one more. */
+MOD__FN int mod__json_next(mod__json *j, char close, int *first)
+{
+   if (j->complaint || mod__json_is(j, close)) return *first = 0;
+   if (!*first && !mod__json_expect(j, ',')) return 0;
+   *first = 0;
+   return 1;
+}
+
+MOD__FN int mod__hex_digit(char c)
+{
+   const char *digits = "0123456789abcdef0123456789ABCDEF", *at = c ? strchr(digits, c) : NULL;
+   return at ? (int)((at - digits) % 16) : -1;
+}
+
+/* Four hex digits after \u, or -1. */
+MOD__FN int mod__json_unit(mod__json *j)
+{
+   int i, value = 0;
+   if (j->end - j->p < 4) return -1;
+   for (i = 0; i < 4; ++i) {
+      int d = mod__hex_digit(*j->p++);
+      if (d < 0) return -1;
+      value = value * 16 + d;
+   }
+   return value;
+}
+
+/* A string, unescaped in place: never longer than it was. NULL on failure. */
+MOD__FN const char *mod__json_string(mod__json *j)
+{
+   char *start, *out;
+   if (!mod__json_expect(j, '"')) return NULL;
+   start = out = j->p;
+   while (j->p < j->end && *j->p != '"') {
+      unsigned char c = (unsigned char)*j->p++;
+      if (c < 32) return mod__json_fail(j, "a control character in a string"), (const char *)NULL;
+      if (c != '\\') {
+         *out++ = (char)c;
+         continue;
+      }
+      c = j->p < j->end ? (unsigned char)*j->p++ : 0;
+      if (c == 'u') {
+         int u = mod__json_unit(j), low = 0;
+         if (u >= 0xd800 && u < 0xdc00 && j->end - j->p > 2 && j->p[0] == '\\' && j->p[1] == 'u') {
+            j->p += 2;
+            low = mod__json_unit(j);
+            u = low >= 0xdc00 && low < 0xe000 ? 0x10000 + ((u - 0xd800) << 10) + (low - 0xdc00) : -1;
+         }
+         if (u <= 0 || (u >= 0xd800 && u < 0xe000))
+            return mod__json_fail(j, "a \\u escape that is no character, or 0"), (const char *)NULL;
+         if (u < 0x80) {
+            *out++ = (char)u;
+         } else {
+            int tail = u < 0x800 ? 1 : u < 0x10000 ? 2 : 3;
+            *out++ = (char)(unsigned char)((0xf00 >> (tail + 1) & 0xff) | u >> (6 * tail));
+            while (tail-- > 0) *out++ = (char)(unsigned char)(0x80 | (u >> (6 * tail) & 63));
+         }
+      } else {
+         const char *from = "\"\\/bfnrt", *to = "\"\\/\b\f\n\r\t", *at = c ? strchr(from, c) : NULL;
+         if (!at) return mod__json_fail(j, "an escape that JSON does not have"), (const char *)NULL;
+         *out++ = to[at - from];
+      }
+   }
+   if (!mod__json_expect(j, '"')) return NULL;
+   *out = 0;
+   return start;
+}
+
+/* A number without sign, fraction and exponent. */
+MOD__FN int mod__json_u64(mod__json *j, uint64_t *out)
+{
+   const char *start;
+   uint64_t value = 0;
+   mod__json_space(j);
+   for (start = j->p; j->p < j->end && *j->p >= '0' && *j->p <= '9'; ++j->p) {
+      unsigned digit = (unsigned)(*j->p - '0');
+      if (value > (UINT64_MAX - digit) / 10) return mod__json_fail(j, "a number does not fit 64 bits");
+      value = value * 10 + digit;
+   }
+   if (j->p == start || (*start == '0' && j->p - start > 1))
+      return mod__json_fail(j, "a number without sign, fraction or exponent is needed");
+   *out = value;
+   return 1;
+}
+
+/* At least one digit, and past them. */
+MOD__FN int mod__json_digits(mod__json *j)
+{
+   const char *start = j->p;
+   while (j->p < j->end && *j->p >= '0' && *j->p <= '9') ++j->p;
+   return j->p > start || mod__json_fail(j, "the header is not the JSON that safetensors asks for");
+}
+
+/* true, false, null or a number. */
+MOD__FN int mod__json_word(mod__json *j)
+{
+   static const char *const words[3] = {"true", "false", "null"};
+   size_t left = (size_t)(j->end - j->p), n, i;
+   for (i = 0; i < 3; ++i)
+      if (left >= (n = strlen(words[i])) && !memcmp(j->p, words[i], n)) return j->p += n, 1;
+   if (*j->p == '-') ++j->p; /* the text ends in a 0, so that one may look one character ahead */
+   if (*j->p == '0')
+      ++j->p;
+   else if (!mod__json_digits(j))
+      return 0;
+   if (*j->p == '.' && (++j->p, !mod__json_digits(j))) return 0;
+   if (*j->p == 'e' || *j->p == 'E') {
+      if (*++j->p == '+' || *j->p == '-') ++j->p;
+      if (!mod__json_digits(j)) return 0;
+   }
+   return 1;
+}
+
+/* Any value, which is of no interest. */
+MOD__FN int mod__json_skip(mod__json *j)
+{
+   char close[MOD__JSON_DEPTH];
+   int depth = 0, first = 0;
+   for (;;) {
+      mod__json_space(j);
+      if (*j->p == '"') {
+         if (!mod__json_string(j)) return 0;
+      } else if (mod__json_is(j, '{') || mod__json_is(j, '[')) {
+         if (depth == MOD__JSON_DEPTH) return mod__json_fail(j, "values are nested too deeply");
+         close[depth++] = j->p[-1] == '{' ? '}' : ']';
+         first = 1;
+      } else if (!mod__json_word(j)) {
+         return 0;
+      }
+      while (depth && !mod__json_next(j, close[depth - 1], &first)) --depth;
+      if (!depth || j->complaint) return !j->complaint;
+      if (close[depth - 1] == '}' && (!mod__json_string(j) || !mod__json_expect(j, ':'))) return 0;
+   }
+}
+
+/* Well-formed UTF-8 (Unicode 15, table 3-7), and no 0. */
+MOD__FN int mod__utf8(const char *text, size_t n)
+{
+   const unsigned char *s = (const unsigned char *)text, *end = s + n;
+   while (s < end) {
+      unsigned char c = *s++, low = 0x80, high = 0xbf;
+      int tail = c < 0x80 ? 0 : c >= 0xc2 && c < 0xe0 ? 1 : c >= 0xe0 && c < 0xf0 ? 2 : c >= 0xf0 && c < 0xf5 ? 3 : -1;
+      if (c == 0 || tail < 0 || end - s < tail) return 0;
+      if (c == 0xe0) low = 0xa0;
+      if (c == 0xed) high = 0x9f;
+      if (c == 0xf0) low = 0x90;
+      if (c == 0xf4) high = 0x8f;
+      for (; tail > 0; --tail, low = 0x80, high = 0xbf)
+         if (*s < low || *s++ > high) return 0;
+   }
+   return 1;
+}
+
+/* --- the header --- */
+
+/* Bytes of a number of this type; 0: no such type. */
+MOD__FN uint64_t mod__dtype_size(const char *name)
+{
+   static const char names[] = "BOOL1U8  1I8  1U16 2I16 2F16 2BF162U32 4I32 4F32 4U64 8I64 8F64 8"; /* five each */
+   size_t n = strlen(name), i;
+   for (i = 0; n <= 4 && !strchr(name, ' ') && i + 5 <= sizeof names; i += 5)
+      if (!strncmp(names + i, name, n) && (n == 4 || names[i + n] == ' ')) return (uint64_t)(names[i + 4] - '0');
+   return 0;
+}
+
+/* {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, keys in any order. */
+MOD__FN int mod__parse_entry(mod__json *j, mod_entry *e)
+{
+   int first = 1, inner, seen = 0;
+   uint64_t bytes;
+   int i;
+   if (!mod__json_expect(j, '{')) return 0;
+   while (mod__json_next(j, '}', &first)) {
+      const char *key = mod__json_string(j);
+      int bit;
+      if (!key || !mod__json_expect(j, ':')) return 0;
+      bit = !strcmp(key, "dtype") ? 1 : !strcmp(key, "shape") ? 2 : !strcmp(key, "data_offsets") ? 4 : 0;
+      if (seen & bit) return mod__json_fail(j, "a tensor says the same thing twice");
+      seen |= bit;
+      inner = 1;
+      if (bit == 1) {
+         if ((e->dtype = mod__json_string(j)) == NULL) return 0;
+      } else if (bit == 2) {
+         if (!mod__json_expect(j, '[')) return 0;
+         for (e->n_dim = 0; mod__json_next(j, ']', &inner); ++e->n_dim) {
+            if (e->n_dim == MOD_ENTRY_MAX_DIM) return mod__json_fail(j, "a tensor has more than 8 dimensions");
+            if (!mod__json_u64(j, e->dim + e->n_dim)) return 0;
+         }
+      } else if (bit == 4) {
+         if (!mod__json_expect(j, '[') || !mod__json_u64(j, &e->begin) || !mod__json_expect(j, ',') ||
+             !mod__json_u64(j, &e->end) || !mod__json_expect(j, ']'))
+            return 0;
+      } else if (!mod__json_skip(j)) {
+         return 0;
+      }
+   }
+   if (j->complaint) return 0;
+   if (seen != 7) return mod__json_fail(j, "a tensor needs dtype, shape and data_offsets");
+   if ((bytes = mod__dtype_size(e->dtype)) == 0) return mod__json_fail(j, "a tensor has an unknown dtype");
+   for (i = 0; i < e->n_dim; ++i) {
+      if (e->dim[i] && bytes > UINT64_MAX / e->dim[i]) return mod__json_fail(j, "a tensor's size overflows");
+      bytes *= e->dim[i];
+   }
+   if (e->begin > e->end || e->end - e->begin != bytes)
+      return mod__json_fail(j, "a tensor's data_offsets do not match its shape and dtype");
+   return 1;
+}
+
+/* "__metadata__": null, or an object of strings, which are moved together at *to. */
+MOD__FN int mod__parse_meta(mod__json *j, mod_file *f)
+{
+   int first = 1;
+   char *to;
+   if (f->meta) return mod__json_fail(j, "there are two __metadata__");
+   f->meta = j->p;
+   if (j->end - j->p >= 4 && !memcmp(j->p, "null", 4)) {
+      j->p += 4;
+      return 1;
+   }
+   if (!mod__json_expect(j, '{')) return 0;
+   f->meta = to = j->p;
+   while (mod__json_next(j, '}', &first)) {
+      const char *s = mod__json_string(j);
+      size_t n;
+      int i;
+      for (i = 0; i < 2; ++i) {
+         if (!s) return 0;
+         n = strlen(s) + 1;
+         memmove(to, s, n); /* to <= s: the quotes and the colon make room */
+         to += n;
+         if (i == 0) s = mod__json_expect(j, ':') ? mod__json_string(j) : NULL;
+      }
+      ++f->n_meta;
+   }
+   return !j->complaint;
+}
+
+MOD__FN int mod__by_name(const mod_entry *a, const mod_entry *b) { return strcmp(a->name, b->name); }
+MOD__FN int mod__by_place(const mod_entry *a, const mod_entry *b)
+{
+   if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;
+   return a->end < b->end ? -1 : a->end > b->end ? 1 : mod__by_name(a, b);
+}
+
+/* Heap sort: a total order, no memory, no bad case. */
+MOD__FN void mod__sort_entries(mod_entry *e, int n, int (*compare)(const mod_entry *, const mod_entry *))
+{
+   int start = n / 2, end = n;
+   while (end > 1) {
+      int root, child;
+      mod_entry moving;
+      if (start > 0) {
+         moving = e[--start];
+      } else {
+         moving = e[--end];
+         e[end] = e[0];
+      }
+      for (root = start; (child = 2 * root + 1) < end; root = child) {
+         if (child + 1 < end && compare(e + child, e + child + 1) < 0) ++child;
+         if (compare(&moving, e + child) >= 0) break;
+         e[root] = e[child];
+      }
+      e[root] = moving;
+   }
+}
+
+MOD__FN mod_result mod__format(mod_error *err, const char *message, int64_t where)
+{
+   return mod__error(err, MOD_RESULT_FORMAT, message, -1, where);
+}
+
+/* The header's length, compared with the file's. */
+MOD__FN mod_result mod__header_length(const mod_reader *r, size_t *length, mod_error *err)
+{
+   unsigned char bytes[8];
+   uint64_t n = 0;
+   int i;
+   if (!r || !r->read) return mod__bad(err, "a reader with a read function is needed");
+   if (r->size < 8) return mod__format(err, "the file is shorter than the 8 bytes of a header length", 0);
+   if (r->read(0, bytes, 8, r->user) != 8) return mod__error(err, MOD_RESULT_IO, "the file cannot be read", -1, 0);
+   for (i = 0; i < 8; ++i) n |= (uint64_t)bytes[i] << (8 * i);
+   if (n > MOD__HEADER_MAX) return mod__format(err, "the header is longer than 100,000,000 bytes", 0);
+   if (n > r->size - 8) return mod__format(err, "the header is longer than the file", 0);
+   *length = (size_t)n;
+   return mod__ok(err);
+}
+
+/* One walk over a file's memory. A tensor takes at least 49 characters of the header. */
+MOD__FN mod_result mod__file_layout(size_t header, mod_arena *a, mod_file **out, char **text, int *max_entries,
+                                    mod_error *err)
+{
+   void *file, *memory, *entry, *blocks;
+   *max_entries = (int)(header / 49 + 1);
+   if (mod_arena_push(a, 1, sizeof(mod_file), &file, err) || mod_arena_push(a, header + 1, 1, &memory, err) ||
+       mod_arena_push(a, (size_t)*max_entries, sizeof(mod_entry), &entry, err) ||
+       mod_arena_push(a, MOD__MAX_LAYERS, sizeof(mod_block_config), &blocks, err))
+      return MOD_RESULT_MEMORY;
+   if (!a->base) return mod__ok(err);
+   memset(file, 0, sizeof(mod_file));
+   *out = (mod_file *)file;
+   *text = (char *)memory;
+   (*out)->entry = (mod_entry *)entry;
+   (*out)->blocks = (mod_block_config *)blocks;
+   return mod__ok(err);
+}
+
+MODDEF mod_result mod_file_plan(const mod_reader *reader, size_t *bytes, mod_error *err)
+{
+   size_t header = 0;
+   mod_file *f = NULL;
+   char *text = NULL;
+   mod_arena a;
+   int max_entries;
+   mod_result result = mod__header_length(reader, &header, err);
+   if (result != MOD_RESULT_OK) return result;
+   if (!bytes) return mod__bad(err, "bytes is NULL");
+   mod_arena_init(&a, NULL, (size_t)-1, NULL);
+   result = mod__file_layout(header, &a, &f, &text, &max_entries, err);
+   if (result == MOD_RESULT_OK) *bytes = a.used;
+   return result;
+}
+
+MODDEF mod_file *mod_file_init(const mod_reader *reader, void *memory, size_t size, mod_error *err)
+{
+   size_t header = 0;
+   mod_file *f = NULL;
+   char *text = NULL;
+   mod_arena a;
+   mod__json j;
+   int max_entries, first = 1, i;
+   uint64_t at = 0, data;
+   if (mod__header_length(reader, &header, err) != MOD_RESULT_OK) return NULL;
+   if (!memory) return mod__bad(err, "memory is NULL"), (mod_file *)NULL;
+   if (mod_arena_init(&a, memory, size, err) != MOD_RESULT_OK ||
+       mod__file_layout(header, &a, &f, &text, &max_entries, err) != MOD_RESULT_OK)
+      return NULL;
+   f->reader = *reader;
+   if (reader->read(8, text, header, reader->user) != header)
+      return mod__error(err, MOD_RESULT_IO, "the file cannot be read", -1, 8), (mod_file *)NULL;
+   text[header] = 0;
+   if (!mod__utf8(text, header)) return mod__format(err, "the header is not UTF-8 text", 8), (mod_file *)NULL;
+   j.base = j.p = text;
+   j.end = text + header;
+   j.complaint = NULL;
+   mod__json_expect(&j, '{');
+   while (mod__json_next(&j, '}', &first)) {
+      const char *name = mod__json_string(&j);
+      mod_entry *e = f->entry + f->n_entries;
+      if (!name || !mod__json_expect(&j, ':')) break;
+      mod__json_space(&j);
+      if (!strcmp(name, "__metadata__")) {
+         if (!mod__parse_meta(&j, f)) break;
+         continue;
+      }
+      MOD_ASSERT(f->n_entries < max_entries);
+      memset(e, 0, sizeof *e);
+      e->name = name;
+      if (!mod__parse_entry(&j, e)) break;
+      ++f->n_entries;
+   }
+   mod__json_space(&j);
+   if (!j.complaint && j.p != j.end) mod__json_fail(&j, "something follows the header's JSON");
+   if (j.complaint) return mod__format(err, j.complaint, 8 + (j.p - j.base)), (mod_file *)NULL;
+   mod__sort_entries(f->entry, f->n_entries, mod__by_place);
+   data = reader->size - 8 - header;
+   for (i = 0; i < f->n_entries; ++i) {
+      mod_entry *e = f->entry + i;
+      const char *wrong = e->begin != at ? "the tensors overlap, or leave a hole"
+                          : e->end > data ? "a tensor lies beyond the end of the file" : NULL;
+      if (wrong) return mod__format(err, wrong, (int64_t)(8 + header + at)), (mod_file *)NULL;
+      at = e->end;
+      e->begin += 8 + header;
+      e->end += 8 + header;
+   }
+   if (at != data)
+      return mod__format(err, "the file goes on after its last tensor", (int64_t)(8 + header + at)), (mod_file *)NULL;
+   mod__sort_entries(f->entry, f->n_entries, mod__by_name);
+   for (i = 1; i < f->n_entries; ++i)
+      if (!mod__by_name(f->entry + i - 1, f->entry + i))
+         return mod__format(err, "two tensors have the same name", 8), (mod_file *)NULL;
+   mod__ok(err);
+   return f;
+}
+
+MODDEF mod_file *mod_file_create(const mod_reader *reader, const mod_allocator *allocator, mod_error *err)
+{
+   mod_allocator chosen;
+   mod_file *f;
+   size_t bytes;
+   void *memory;
+   if (mod_file_plan(reader, &bytes, err) != MOD_RESULT_OK) return NULL;
+   if ((memory = mod__allocate(&chosen, allocator, bytes, err)) == NULL) return NULL;
+   f = mod_file_init(reader, memory, bytes, err);
+   if (f)
+      f->allocator = chosen;
+   else
+      mod__release(memory, chosen);
+   return f;
+}
+
+MODDEF void mod_file_close(mod_file *file)
+{
+   if (!file) return;
+   if (file->close) file->close(file);
+   mod__release(file, file->allocator);
+}
+
+MODDEF const mod_entry *mod_file_tensors(const mod_file *file, int *count)
+{
+   if (count) *count = file ? file->n_entries : 0;
+   return file ? file->entry : NULL;
+}
+
+MODDEF const char *mod_file_meta(const mod_file *file, const char *key)
+{
+   const char *s = file ? file->meta : NULL;
+   int i;
+   for (i = 0; s && key && i < file->n_meta; ++i) {
+      const char *value = s + strlen(s) + 1;
+      if (!strcmp(s, key)) return value;
+      s = value + strlen(value) + 1;
+   }
+   return NULL;
+}
+
+/* The numbers of a tensor into out, or nowhere. */
+MOD__FN mod_result mod__read_numbers(const mod_file *f, const mod_entry *e, mod_real *out, mod_error *err)
+{
+   unsigned char bytes[MOD__CHUNK];
+   size_t width = e->dtype[1] == '6' ? 8 : 4, i = 0, n, k;
+   uint64_t at;
+   for (at = e->begin; at < e->end; at += n) {
+      n = e->end - at < sizeof bytes ? (size_t)(e->end - at) : sizeof bytes;
+      if (f->reader.read(at, bytes, n, f->reader.user) != n)
+         return mod__error(err, MOD_RESULT_IO, "the file cannot be read", -1, (int64_t)at);
+      for (k = 0; k < n && out; k += width, ++i) {
+         uint64_t bits = 0;
+         size_t b;
+         for (b = 0; b < width; ++b) bits |= (uint64_t)bytes[k + b] << (8 * b);
+         if (width == 8) {
+            double x;
+            memcpy(&x, &bits, 8);
+            out[i] = (mod_real)x;
+         } else {
+            uint32_t half = (uint32_t)bits;
+            float x;
+            memcpy(&x, &half, 4);
+            out[i] = (mod_real)x;
+         }
+      }
+   }
+   return mod__ok(err);
+}
+
+MODDEF mod_result mod_file_read(const mod_file *file, int index, mod_real *out, size_t count, mod_error *err)
+{
+   const mod_entry *e;
+   if (!file || !out || index < 0 || index >= file->n_entries)
+      return mod__bad(err, "file or out is NULL, or there is no tensor with this index");
+   e = file->entry + index;
+   if (strcmp(e->dtype, "F32") && strcmp(e->dtype, "F64"))
+      return mod__format(err, "the tensor is neither F32 nor F64", index);
+   if ((e->end - e->begin) / (e->dtype[1] == '6' ? 8 : 4) != count)
+      return mod__error(err, MOD_RESULT_SHAPE, "the tensor has another number of elements", -1, index);
+   return mod__read_numbers(file, e, out, err);
+}
+
+/* --- settings in the metadata: integers in decimal, doubles by the 16 hex digits of their bits --- */
+
+typedef struct mod__field {
+   const char *name;
+   size_t offset;
+   int real; /* 1: a double; 0: an int */
+} mod__field;
+
+#define MOD__INT(type, field) {#field, offsetof(type, field), 0}
+#define MOD__REAL(type, field) {#field, offsetof(type, field), 1}
+static const mod__field mod__config_fields[] = {
+   MOD__INT(mod_config, vocab_size), MOD__INT(mod_config, context), MOD__INT(mod_config, n_layers),
+   MOD__INT(mod_config, d_model), MOD__INT(mod_config, n_heads), MOD__INT(mod_config, n_kv_heads),
+   MOD__INT(mod_config, d_ff), MOD__INT(mod_config, norm), MOD__INT(mod_config, position),
+   MOD__INT(mod_config, activation), MOD__INT(mod_config, bias), MOD__INT(mod_config, head),
+   MOD__INT(mod_config, select), MOD__INT(mod_config, route_first), MOD__INT(mod_config, route_every),
+   MOD__REAL(mod_config, capacity), MOD__INT(mod_config, gate), MOD__REAL(mod_config, gate_scale),
+   MOD__INT(mod_config, causal), MOD__REAL(mod_config, router_loss), MOD__REAL(mod_config, predictor_loss),
+   MOD__REAL(mod_config, norm_eps), MOD__REAL(mod_config, rope_base)};
+static const mod__field mod__train_fields[] = {
+   MOD__INT(mod_train_desc, n_seqs), MOD__INT(mod_train_desc, length), MOD__INT(mod_train_desc, steps),
+   MOD__INT(mod_train_desc, warmup), MOD__REAL(mod_train_desc, lr), MOD__REAL(mod_train_desc, lr_min),
+   MOD__REAL(mod_train_desc, beta1), MOD__REAL(mod_train_desc, beta2), MOD__REAL(mod_train_desc, eps),
+   MOD__REAL(mod_train_desc, weight_decay), MOD__REAL(mod_train_desc, clip_norm)};
+#undef MOD__INT
+#undef MOD__REAL
+enum {
+   MOD__CONFIG_FIELDS = (int)(sizeof mod__config_fields / sizeof mod__config_fields[0]),
+   MOD__TRAIN_FIELDS = (int)(sizeof mod__train_fields / sizeof mod__train_fields[0])
+};
+
+/* `digits` hex digits at *s, and past them. */
+MOD__FN int mod__parse_hex(const char **s, int digits, uint64_t *out)
+{
+   uint64_t value = 0;
+   int d;
+   while (digits-- > 0) {
+      if ((d = mod__hex_digit(**s)) < 0) return 0;
+      value = value << 4 | (uint64_t)d;
+      ++*s;
+   }
+   *out = value;
+   return 1;
+}
+
+MOD__FN int mod__parse_real(const char **s, double *out)
+{
+   uint64_t bits;
+   if (!mod__parse_hex(s, 16, &bits)) return 0;
+   memcpy(out, &bits, 8);
+   return 1;
+}
+
+MOD__FN int mod__parse_int(const char **s, int *out)
+{
+   int value = 0, digits = 0;
+   for (; **s >= '0' && **s <= '9'; ++*s, ++digits) {
+      if (value > (INT_MAX - 9) / 10) return 0;
+      value = value * 10 + (**s - '0');
+   }
+   *out = value;
+   return digits > 0;
+}
+
+MOD__FN mod_result mod__read_fields(const mod_file *f, const char *prefix, const mod__field *field, int n, void *to,
+                                    mod_error *err)
+{
+   int i;
+   for (i = 0; i < n; ++i) {
+      char key[32];
+      const char *s;
+      void *at = (unsigned char *)to + field[i].offset;
+      strcpy(key, prefix);
+      strcat(key, field[i].name);
+      if ((s = mod_file_meta(f, key)) == NULL) return mod__format(err, "a setting is missing in the metadata", i);
+      if (!(field[i].real ? mod__parse_real(&s, (double *)at) : mod__parse_int(&s, (int *)at)) || *s)
+         return mod__format(err, "a setting in the metadata is not a number of its kind", i);
+   }
+   return mod__ok(err);
+}
+
+MODDEF mod_result mod_file_config(const mod_file *file, mod_config *cfg, mod_error *err)
+{
+   mod_config c;
+   const char *s;
+   size_t n_params;
+   mod_result result;
+   int n_tensors, i;
+   if (!file || !cfg) return mod__bad(err, "file or cfg is NULL");
+   memset(&c, 0, sizeof c);
+   if ((s = mod_file_meta(file, "mod.format")) == NULL)
+      return mod__format(err, "the file was not written by mod.h", -1);
+   if (strcmp(s, "1")) return mod__error(err, MOD_RESULT_VERSION, "the file is of a later version of mod.h", -1, -1);
+   result = mod__read_fields(file, "mod.", mod__config_fields, MOD__CONFIG_FIELDS, &c, err);
+   if (result != MOD_RESULT_OK || (result = mod_config_check(&c, err)) != MOD_RESULT_OK) return result;
+   if ((s = mod_file_meta(file, "mod.blocks")) == NULL) return mod__format(err, "the list of blocks is missing", -1);
+   for (i = 0; i < c.n_layers; ++i) {
+      mod_block_config *b = file->blocks + i;
+      if (!mod__parse_int(&s, &b->select) || *s++ != ' ' || !mod__parse_int(&s, &b->gate) || *s++ != ' ' ||
+          !mod__parse_real(&s, &b->capacity) || *s++ != ';')
+         return mod__format(err, "the list of blocks is wrong", i);
+   }
+   if (*s) return mod__format(err, "the list of blocks is too long", i);
+   c.blocks = file->blocks;
+   if ((result = mod__settle(&c, &c, err)) != MOD_RESULT_OK) return result;
+   if (!mod__enumerate(&c, NULL, NULL, &n_params, &n_tensors) || n_params > file->reader.size / 4)
+      return mod__format(err, "the file is shorter than the model that it describes", -1);
+   *cfg = c;
+   return mod__ok(err);
+}
+
+typedef struct mod__train_state {
+   uint64_t seed, position, step;
+   double beta1_power, beta2_power;
+} mod__train_state;
+
+MOD__FN mod_result mod__read_train_state(const mod_file *f, mod__train_state *t, mod_error *err)
+{
+   const char *s = mod_file_meta(f, "mod.train.state");
+   if (!s) return mod__error(err, MOD_RESULT_STATE, "the file holds no training state", -1, -1);
+   if (!mod__parse_hex(&s, 16, &t->seed) || *s++ != ' ' || !mod__parse_hex(&s, 16, &t->position) || *s++ != ' ' ||
+       !mod__parse_hex(&s, 16, &t->step) || *s++ != ' ' || !mod__parse_real(&s, &t->beta1_power) || *s++ != ' ' ||
+       !mod__parse_real(&s, &t->beta2_power) || *s)
+      return mod__format(err, "the training state is wrong", -1);
+   if (t->step > INT64_MAX / 2 || !(t->beta1_power >= 0 && t->beta1_power <= 1) ||
+       !(t->beta2_power >= 0 && t->beta2_power <= 1))
+      return mod__format(err, "the training state is out of range", -1);
+   return mod__ok(err);
+}
+
+MODDEF mod_result mod_file_train_desc(const mod_file *file, mod_train_desc *how, uint64_t *position, mod_error *err)
+{
+   mod_train_desc d;
+   mod__train_state state;
+   const char *complaint;
+   mod_result result;
+   if (!file || !how) return mod__bad(err, "file or how is NULL");
+   memset(&d, 0, sizeof d);
+   if ((result = mod__read_train_state(file, &state, err)) != MOD_RESULT_OK) return result;
+   result = mod__read_fields(file, "mod.train.", mod__train_fields, MOD__TRAIN_FIELDS, &d, err);
+   if (result != MOD_RESULT_OK) return result;
+   d.seed = state.seed;
+   d.n_threads = 1;
+   if ((complaint = mod__train_complaint(&d)) != NULL) return mod__format(err, complaint, -1);
+   d.n_threads = 0;
+   *how = d;
+   if (position) *position = state.position;
+   return mod__ok(err);
+}
+
+/* The entry of a parameter (or, with a prefix, of one of its moments), if its shape is right. */
+MOD__FN const mod_entry *mod__find_entry(const mod_file *f, const char *prefix, const mod_param *p)
+{
+   char name[MOD__NAME + 8];
+   int low = 0, high = f->n_entries, i;
+   strcpy(name, prefix);
+   strcat(name, p->name);
+   while (low < high) {
+      const mod_entry *e = f->entry + (low + (high - low) / 2);
+      int order = strcmp(e->name, name);
+      if (order < 0) low = (int)(e - f->entry) + 1;
+      if (order > 0) high = (int)(e - f->entry);
+      if (order) continue;
+      if ((strcmp(e->dtype, "F32") && strcmp(e->dtype, "F64")) || e->n_dim != p->n_dim) return NULL;
+      for (i = 0; i < e->n_dim; ++i)
+         if (e->dim[i] != (uint64_t)p->dim[i]) return NULL;
+      return e;
+   }
+   return NULL;
+}
+
+/* Reads all that a load needs; stores it, or only looks whether it could. */
+MOD__FN mod_result mod__load_tensors(const mod_file *f, mod_model *m, mod_trainer *tr, int store, mod_error *err)
+{
+   static const char *const prefix[3] = {"", "adam.m.", "adam.v."};
+   mod_real *to[3] = {NULL, NULL, NULL};
+   int kind, i;
+   to[0] = m->params;
+   if (tr) {
+      to[1] = tr->m;
+      to[2] = tr->v;
+   }
+   for (kind = 0; kind < (tr ? 3 : 1); ++kind)
+      for (i = 0; i < m->n_tensors; ++i) {
+         const mod_param *p = m->param + i;
+         const mod_entry *e = mod__find_entry(f, prefix[kind], p);
+         mod_result result;
+         if (!e) return mod__format(err, "a tensor of the model is missing, or has another shape or dtype", i);
+         result = mod__read_numbers(f, e, store ? to[kind] + p->offset : NULL, err);
+         if (result != MOD_RESULT_OK) return result;
+      }
+   return mod__ok(err);
+}
+
+/* Of every block, into theta; NULL: only looks. */
+MOD__FN mod_result mod__read_thresholds(const mod_file *f, int layers, double *theta, mod_error *err)
+{
+   const char *s = mod_file_meta(f, "mod.thresholds");
+   int i;
+   for (i = 0; s && i < layers; ++i) {
+      double x;
+      if (!mod__parse_real(&s, &x) || *s++ != ';' || mod__nan(x)) break;
+      if (theta) theta[i] = x;
+   }
+   if (!s || i < layers || *s)
+      return mod__format(err, "the thresholds are missing, wrong, or not one for each block", i);
+   return mod__ok(err);
+}
+
+MODDEF mod_result mod_file_load(const mod_file *file, mod_model *model, mod_trainer *trainer, mod_error *err)
+{
+   mod_config c;
+   mod__train_state state;
+   mod_result result;
+   int i, layers;
+   if (!file || !model) return mod__bad(err, "file or model is NULL");
+   if (trainer && trainer->model != model) return mod__bad(err, "the trainer is another model's");
+   memset(&state, 0, sizeof state);
+   layers = model->config.n_layers;
+   if ((result = mod_file_config(file, &c, err)) != MOD_RESULT_OK) return result;
+   for (i = 0; i < MOD__CONFIG_FIELDS; ++i)
+      if (memcmp((const unsigned char *)&c + mod__config_fields[i].offset,
+                 (const unsigned char *)&model->config + mod__config_fields[i].offset,
+                 mod__config_fields[i].real ? sizeof(double) : sizeof(int)))
+         return mod__format(err, "the file is of a model with other settings", i);
+   for (i = 0; i < layers; ++i)
+      if (memcmp(c.blocks + i, model->blocks + i, sizeof *c.blocks))
+         return mod__error(err, MOD_RESULT_FORMAT, "the file is of a model with another block", i, -1);
+   if ((result = mod__read_thresholds(file, layers, NULL, err)) != MOD_RESULT_OK) return result;
+   if (trainer && (result = mod__read_train_state(file, &state, err)) != MOD_RESULT_OK) return result;
+   if ((result = mod__load_tensors(file, model, trainer, 0, err)) != MOD_RESULT_OK ||
+       (result = mod__load_tensors(file, model, trainer, 1, err)) != MOD_RESULT_OK)
+      return result;
+   mod__read_thresholds(file, layers, model->theta, err);
+   if (trainer) {
+      trainer->step = (int64_t)state.step;
+      trainer->beta1_power = state.beta1_power;
+      trainer->beta2_power = state.beta2_power;
+      mod__discard(trainer);
+   }
+   return mod__ok(err);
+}
+
+/* --- writing: the header is written twice, first to count its bytes --- */
+
+typedef struct mod__out {
+   const mod_writer *writer; /* NULL: count only */
+   uint64_t count;
+   int failed;
+} mod__out;
+
+MOD__FN void mod__put(mod__out *o, const void *bytes, size_t n)
+{
+   if (o->writer && n && !o->failed) o->failed = o->writer->write(bytes, n, o->writer->user) != n;
+   o->count += n;
+}
+
+MOD__FN void mod__put_text(mod__out *o, const char *text) { mod__put(o, text, strlen(text)); }
+
+/* In base 10 or 16, with leading zeros up to `digits`. */
+MOD__FN void mod__put_number(mod__out *o, uint64_t value, unsigned base, int digits)
+{
+   char text[20];
+   int n = 0;
+   do text[19 - n++] = "0123456789abcdef"[value % base];
+   while ((value /= base) > 0 || n < digits);
+   mod__put(o, text + 20 - n, (size_t)n);
+}
+
+MOD__FN void mod__put_bits(mod__out *o, double x)
+{
+   uint64_t bits;
+   memcpy(&bits, &x, 8);
+   mod__put_number(o, bits, 16, 16);
+}
+
+MOD__FN void mod__put_string(mod__out *o, const char *text)
+{
+   mod__put_text(o, "\"");
+   for (; *text; ++text) {
+      unsigned char c = (unsigned char)*text;
+      if (c < 32) {
+         mod__put_text(o, "\\u");
+         mod__put_number(o, c, 16, 4);
+      } else {
+         if (c == '"' || c == '\\') mod__put_text(o, "\\");
+         mod__put(o, text, 1);
+      }
+   }
+   mod__put_text(o, "\"");
+}
+
+MOD__FN void mod__put_fields(mod__out *o, const char *prefix, const mod__field *field, int n, const void *from)
+{
+   int i;
+   for (i = 0; i < n; ++i) {
+      const void *at = (const unsigned char *)from + field[i].offset;
+      mod__put_text(o, ",\"");
+      mod__put_text(o, prefix);
+      mod__put_text(o, field[i].name);
+      mod__put_text(o, "\":\"");
+      if (field[i].real) {
+         double x = *(const double *)at;
+         mod__put_bits(o, x);
+         if (x >= 0 && x < 1e9) { /* and a copy for people, to nine decimals, which nobody parses */
+            uint64_t nano = (uint64_t)(x * 1e9 + 0.5);
+            mod__put_text(o, "\",\"");
+            mod__put_text(o, prefix);
+            mod__put_text(o, field[i].name);
+            mod__put_text(o, " is about\":\"");
+            mod__put_number(o, nano / 1000000000, 10, 1);
+            mod__put_text(o, ".");
+            mod__put_number(o, nano % 1000000000, 10, 9);
+         }
+      } else {
+         mod__put_number(o, (uint64_t)*(const int *)at, 10, 1);
+      }
+      mod__put_text(o, "\"");
+   }
+}
+
+MOD__FN void mod__put_header(mod__out *o, const mod_model *m, const mod_save_desc *d)
+{
+   static const char *const prefix[3] = {"", "adam.m.", "adam.v."};
+   const mod_trainer *tr = d->trainer;
+   uint64_t at = 0;
+   int i, kind, k;
+   mod__put_text(o, "{\"__metadata__\":{\"mod.format\":\"1\"");
+   mod__put_fields(o, "mod.", mod__config_fields, MOD__CONFIG_FIELDS, &m->config);
+   mod__put_text(o, ",\"mod.blocks\":\"");
+   for (i = 0; i < m->config.n_layers; ++i) {
+      mod__put_number(o, (uint64_t)m->blocks[i].select, 10, 1);
+      mod__put_text(o, " ");
+      mod__put_number(o, (uint64_t)m->blocks[i].gate, 10, 1);
+      mod__put_text(o, " ");
+      mod__put_bits(o, m->blocks[i].capacity);
+      mod__put_text(o, ";");
+   }
+   mod__put_text(o, "\",\"mod.thresholds\":\"");
+   for (i = 0; i < m->config.n_layers; ++i) {
+      mod__put_bits(o, m->theta[i]);
+      mod__put_text(o, ";");
+   }
+   mod__put_text(o, "\"");
+   if (tr) {
+      mod__put_fields(o, "mod.train.", mod__train_fields, MOD__TRAIN_FIELDS, &tr->desc);
+      mod__put_text(o, ",\"mod.train.state\":\"");
+      mod__put_number(o, tr->desc.seed, 16, 16);
+      mod__put_text(o, " ");
+      mod__put_number(o, d->position, 16, 16);
+      mod__put_text(o, " ");
+      mod__put_number(o, (uint64_t)tr->step, 16, 16);
+      mod__put_text(o, " ");
+      mod__put_bits(o, tr->beta1_power);
+      mod__put_text(o, " ");
+      mod__put_bits(o, tr->beta2_power);
+      mod__put_text(o, "\"");
+   }
+   for (i = 0; i < d->n_meta; ++i) {
+      mod__put_text(o, ",");
+      mod__put_string(o, d->meta[2 * i]);
+      mod__put_text(o, ":");
+      mod__put_string(o, d->meta[2 * i + 1]);
+   }
+   mod__put_text(o, "}");
+   for (kind = 0; kind < (tr ? 3 : 1); ++kind)
+      for (i = 0; i < m->n_tensors; ++i) {
+         const mod_param *p = m->param + i;
+         mod__put_text(o, ",\"");
+         mod__put_text(o, prefix[kind]);
+         mod__put_text(o, p->name);
+         mod__put_text(o, sizeof(mod_real) == 8 ? "\":{\"dtype\":\"F64\"" : "\":{\"dtype\":\"F32\"");
+         mod__put_text(o, ",\"shape\":[");
+         for (k = 0; k < p->n_dim; ++k) {
+            if (k) mod__put_text(o, ",");
+            mod__put_number(o, (uint64_t)p->dim[k], 10, 1);
+         }
+         mod__put_text(o, "],\"data_offsets\":[");
+         mod__put_number(o, at, 10, 1);
+         mod__put_text(o, ",");
+         mod__put_number(o, at += (uint64_t)p->count * sizeof(mod_real), 10, 1);
+         mod__put_text(o, "]}");
+      }
+   mod__put_text(o, "}");
+   while (o->count % 8) mod__put_text(o, " ");
+}
+
+MOD__FN void mod__put_numbers(mod__out *o, const mod_real *x, size_t n)
+{
+   unsigned char bytes[MOD__CHUNK];
+   size_t i, k = 0, b;
+   for (i = 0; i < n; ++i) {
+      uint64_t bits = 0;
+#ifdef MOD_USE_DOUBLE
+      memcpy(&bits, x + i, 8);
+#else
+      bits = mod__bits(x[i]);
+#endif
+      for (b = 0; b < sizeof *x; ++b) bytes[k++] = (unsigned char)(bits >> (8 * b));
+      if (k == sizeof bytes || i + 1 == n) {
+         mod__put(o, bytes, k);
+         k = 0;
+      }
+   }
+}
+
+MODDEF mod_result mod_save(const mod_model *model, const mod_save_desc *desc, const mod_writer *writer, mod_error *err)
+{
+   mod_save_desc d;
+   mod__out o;
+   unsigned char length[8];
+   int i, k;
+   memset(&d, 0, sizeof d);
+   memset(&o, 0, sizeof o);
+   if (desc) d = *desc;
+   if (!model || !writer || !writer->write) return mod__bad(err, "model is NULL, or there is no writer");
+   if (d.n_meta < 0 || d.n_meta > INT_MAX / 2 || (d.n_meta && !d.meta))
+      return mod__bad(err, "meta is NULL, or n_meta negative or too large");
+   for (i = 0; i < 2 * d.n_meta; ++i) {
+      if (!d.meta[i] || !mod__utf8(d.meta[i], strlen(d.meta[i])))
+         return mod__error(err, MOD_RESULT_ARG, "a key or value of meta is NULL or not UTF-8", -1, i);
+      for (k = 0; i % 2 == 0 && k < i; k += 2)
+         if (!strcmp(d.meta[i], d.meta[k])) return mod__error(err, MOD_RESULT_ARG, "a key of meta stands twice", -1, i);
+      if (i % 2 == 0 && !strncmp(d.meta[i], "mod.", 4))
+         return mod__error(err, MOD_RESULT_ARG, "a key of meta begins with mod., which is the library's", -1, i);
+   }
+   if (d.trainer && d.trainer->model != model) return mod__bad(err, "the trainer is another model's");
+   if (d.trainer && d.trainer->sequences)
+      return mod__error(err, MOD_RESULT_STATE, "micro-batches are accumulated: save after mod_train_update", -1, -1);
+   for (i = 0; i < model->config.n_layers; ++i)
+      if (mod__nan(model->theta[i])) return mod__error(err, MOD_RESULT_NUMERIC, "a threshold is NaN", i, -1);
+   mod__put_header(&o, model, &d);
+   if (o.count > MOD__HEADER_MAX) return mod__bad(err, "the header would be longer than 100,000,000 bytes");
+   for (i = 0; i < 8; ++i) length[i] = (unsigned char)(o.count >> (8 * i));
+   o.writer = writer;
+   mod__put(&o, length, 8);
+   o.count = 0;
+   mod__put_header(&o, model, &d);
+   mod__put_numbers(&o, model->params, model->n_params);
+   if (d.trainer) {
+      mod__put_numbers(&o, d.trainer->m, model->n_params);
+      mod__put_numbers(&o, d.trainer->v, model->n_params);
+   }
+   return o.failed ? mod__error(err, MOD_RESULT_IO, "the writer did not take all bytes", -1, -1) : mod__ok(err);
+}
+
+#ifndef MOD_NO_STDIO
+
+MOD__FN size_t mod__stdio_write(const void *from, size_t size, void *user)
+{
+   return fwrite(from, 1, size, (FILE *)user);
+}
+
+MODDEF mod_result mod_save_file(const mod_model *model, const mod_save_desc *desc, const char *path, mod_error *err)
+{
+   char aside[1024];
+   mod_writer writer;
+   mod_result result;
+   FILE *file;
+   if (!model || !path) return mod__bad(err, "model or path is NULL");
+   if (strlen(path) + 5 > sizeof aside) return mod__bad(err, "the path is too long");
+   strcpy(aside, path);
+   strcat(aside, ".tmp");
+   if ((file = fopen(aside, "wb")) == NULL)
+      return mod__error(err, MOD_RESULT_IO, "the file beside the path cannot be created", -1, -1);
+   writer.write = mod__stdio_write;
+   writer.user = file;
+   result = mod_save(model, desc, &writer, err);
+   if (fclose(file) && result == MOD_RESULT_OK)
+      result = mod__error(err, MOD_RESULT_IO, "the file cannot be closed: its last bytes are lost", -1, -1);
+#ifdef _WIN32
+   if (result == MOD_RESULT_OK) remove(path); /* rename does not replace there */
+#endif
+   if (result == MOD_RESULT_OK && rename(aside, path))
+      result = mod__error(err, MOD_RESULT_IO, "the file cannot be renamed to the path", -1, -1);
+   if (result != MOD_RESULT_OK) remove(aside);
+   return result;
+}
+
+MOD__FN size_t mod__stdio_read(uint64_t offset, void *to, size_t size, void *user)
+{
+   FILE *file = (FILE *)user;
+   if (offset > LONG_MAX || fseek(file, (long)offset, SEEK_SET)) return 0;
+   return fread(to, 1, size, file);
+}
+
+MOD__FN void mod__stdio_close(mod_file *file) { fclose((FILE *)file->reader.user); }
+
+MODDEF mod_file *mod_file_open(const char *path, const mod_allocator *allocator, mod_error *err)
+{
+   mod_reader reader;
+   mod_file *f = NULL;
+   FILE *file;
+   long size = -1;
+   if (!path) return mod__bad(err, "path is NULL"), (mod_file *)NULL;
+   if ((file = fopen(path, "rb")) == NULL)
+      return mod__error(err, MOD_RESULT_IO, "the file cannot be opened", -1, -1), (mod_file *)NULL;
+   if (!fseek(file, 0, SEEK_END)) size = ftell(file);
+   reader.size = size < 0 ? 0 : (uint64_t)size;
+   reader.read = mod__stdio_read;
+   reader.user = file;
+   if (size < 0)
+      mod__error(err, MOD_RESULT_IO, "the file has no length that this machine can tell", -1, -1);
+   else
+      f = mod_file_create(&reader, allocator, err);
+   if (f)
+      f->close = mod__stdio_close;
+   else
+      fclose(file);
+   return f;
+}
+
+#endif /* MOD_NO_STDIO */
+
+/* =================================================================================================================
    >>host  What this build is
    ================================================================================================================= */
 
@@ -4459,7 +5956,7 @@ MODDEF int mod_sample(const mod_real *logits, int n, const mod_sample_desc *desc
 #else
 #define MOD__INFO_THREADS "no OpenMP"
 #endif
-#define MOD__INFO "mod.h 0.1.0, " MOD__INFO_REAL ", " MOD__INFO_THREADS ", scalar; "
+#define MOD__INFO "mod.h 0.2.0, " MOD__INFO_REAL ", " MOD__INFO_THREADS ", scalar; "
 
 MODDEF const char *mod_build_info(void)
 {

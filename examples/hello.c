@@ -39,20 +39,14 @@ int main(void)
       if (step % 50 == 0) printf("step %3d: loss %.3f nats per byte\n", step, info.loss);
    }
 
-   mod_tape_desc forward = {0}; /* to write: no gradients, one sequence, and no block looks at later tokens */
-   size_t bytes = 0;
-   forward.forward_only = batch.n_seqs = 1; batch.targets = NULL; batch.mode = MOD_MODE_CAUSAL;
-   must(mod_forward_plan(&cfg, &batch, &forward, &bytes, &err) == MOD_RESULT_OK);
-   mod_tape *tape = mod_tape_create(&forward, bytes, NULL, &err);
-   must(tape != NULL);
+   mod_session *session = mod_session_create(model, NULL, NULL, &err); /* to write: a cache for each block */
+   must(session != NULL);
    mod_sample_desc sampling = {0, 0, 0.8, 1}; /* top-k and top-p off; temperature; seed */
-   for (tokens[0] = ' ', batch.length = 1; batch.length < CONTEXT; mod_tape_reset(tape)) { /* goes on from a space */
-      mod_forward out;
-      must(mod_model_forward(model, tape, NULL, &batch, &out, &err) == MOD_RESULT_OK);
-      const mod_real *last = out.logits->data + (batch.length - 1) * VOCAB;
-      must((tokens[batch.length] = mod_sample(last, VOCAB, &sampling, (uint64_t)batch.length, &err)) >= 0);
-      putchar(tokens[batch.length++]);
+   for (int n = 1, next = ' '; n <= CONTEXT; ++n) { /* goes on from a space */
+      must(mod_session_feed(session, &next, 1, &err) == MOD_RESULT_OK);
+      must((next = mod_sample(mod_session_logits(session), VOCAB, &sampling, (uint64_t)n, &err)) >= 0);
+      putchar(next);
    }
    puts("...");
-   mod_tape_destroy(tape); mod_trainer_destroy(trainer); mod_model_destroy(model);
+   mod_session_destroy(session); mod_trainer_destroy(trainer); mod_model_destroy(model);
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # check.sh [PATTERN] - what `make check` runs beyond `make test`: other compilers, standards, levels, switches; linking;
-# symbols; system headers; sanitizers; stack; the committed hashes on every compiler and processor that is here.
+# symbols; system headers; sanitizers; races; stack; the committed hashes, and files written on one and read on the
+# other, on every compiler, processor and system that is here.
 # Each lane passes, fails, or is skipped with a reason; the last line counts them. PATTERN: only lanes named so.
 # JOBS=N: lanes at a time (default 2). Needs bash and what each lane asks for (tests/deps.sh installs it).
 
@@ -11,7 +12,7 @@ cd "$top" || exit 2
 pattern=${1-}
 jobs=${JOBS:-2}
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/modcheck.XXXXXX") || exit 2
-trap 'rm -rf "$tmp"' EXIT
+trap 'wine_end; rm -rf "$tmp"' EXIT
 trap 'trap - INT TERM; kill 0; exit 130' INT TERM
 compile=tests/compile
 
@@ -22,6 +23,24 @@ x32="-m32 -idirafter /usr/include/x86_64-linux-gnu"
 # ---------------------------------------------------------------------------------------------------------- lanes ----
 
 n_lanes=0
+
+# All lanes share one folder for wine, which takes ten seconds to make. Its servers outlive its programs, and know the
+# folder by its inode, which may be given to the next: so they are ended before it is removed.
+export WINEPREFIX="$tmp/wine" WINEDEBUG=-all WINEDLLOVERRIDES=mscoree,mshtml= # no questions about .NET and HTML
+wine_begin() {
+   need flock
+   (
+      flock 9
+      [ -d "$WINEPREFIX" ] || wine wineboot -i 9>&-
+   ) 9>"$tmp/wine.lock" >"$dir/wineboot" 2>&1 || skip "wine does not start here"
+}
+wine_end() {
+   local server
+   [ -d "$WINEPREFIX" ] || return 0
+   server=$(command -v wineserver || echo /usr/lib/wine/wineserver)
+   "$server" -k >/dev/null 2>&1
+   timeout 20 "$server" -w >/dev/null 2>&1
+}
 
 # lane NAME COMMAND...: runs the function COMMAND in its own folder $dir, beside others. It fails at its first failing
 # command; `skip` ends it otherwise.
@@ -110,6 +129,7 @@ form_flags() {
    MOD_USE_DOUBLE) flags+=(-DMOD_USE_DOUBLE) ;;
    MOD_NO_OPENMP) flags+=(-DMOD_NO_OPENMP) ;;
    MOD_NO_MALLOC) flags+=(-DMOD_NO_MALLOC) ;;
+   MOD_NO_STDIO) flags+=(-DMOD_NO_STDIO) ;;
    MOD_MALLOC) flags+=(-include "$compile/mine.h" -DMOD_MALLOC=my_malloc) ;;
    MOD_FREE) flags+=(-DMOD_FREE=my_free) ;;
    MOD_ASSERT) flags+=(-include "$compile/mine.h" '-DMOD_ASSERT(x)=((x) ? (void)0 : my_assert(#x))') ;;
@@ -189,12 +209,37 @@ build_32() {
    # shellcheck disable=SC2046,SC2086
    show "$1" -std="$(standard "$1")" -O2 $x32 $strict $(lang "$1") -c $compile/one.c -o "$dir/one.o"
 }
+build_tcc() {
+   need tcc
+   show tcc -std=c99 -Wall -Werror -c $compile/one.c -o "$dir/one.o"
+   show tcc -std=c99 -Wall -Werror -DMOD_STATIC -DMOD_NO_STDIO -c $compile/one.c -o "$dir/one.o"
+}
+build_there() { # CC FLAGS...: a compiler for another system
+   need "$1"
+   printf '#include <stdlib.h>\nint main(void) { return 0; }\n' >"$dir/x.c"
+   "$@" "$dir/x.c" -o "$dir/x.out" 2>/dev/null || skip "$* does not work here"
+   # shellcheck disable=SC2086
+   show "$@" -std=c99 -O2 $strict -c $compile/one.c -o "$dir/one.o"
+   # shellcheck disable=SC2086
+   show "$@" -std=c99 -O0 $strict -DMOD_NO_STDIO -c $compile/one.c -o "$dir/one.o"
+}
+
+# The examples' small headers: each alone, under the strict flags, with nothing of it used.
+common() {
+   local cc=$1 header
+   need "$cc"
+   for header in examples/common/*.h; do
+      printf '#include "%s/%s"\nint main(void) { return 0; }\n' "$top" "$header" >"$dir/x.c"
+      # shellcheck disable=SC2046,SC2086
+      show "$cc" -std="$(standard "$cc")" -O1 $strict $(lang "$cc") -c "$dir/x.c" -o "$dir/x.o"
+   done
+}
 
 # The tests and examples themselves, without a warning.
 warnings() {
    local cc=$1 file
    need "$cc"
-   for file in tests/test_*.c examples/*.c; do
+   for file in tests/test_*.c tests/exchange.c examples/*.c; do
       show "$cc" -std=c99 -O1 -Wall -Wextra -Wshadow -Werror -c "$file" -o "$dir/x.o"
    done
 }
@@ -323,8 +368,9 @@ macros() {
 runtime='_GLOBAL_OFFSET_TABLE_|__stack_chk_(fail|guard)|__(u|)(div|mod)ti3|__popcount[a-z0-9]*|_Unwind_Resume'
 runtime="$runtime|__gxx_personality_v0|_ZSt9terminatev|__cxa_begin_catch" # an OpenMP body in C++ may not throw
 helpers='DW\.ref\.__gxx_personality_v0|__clang_call_terminate'            # that C++ compilers add for the same
-libc_string='memcpy|memset|memmove|memcmp|bcmp|strlen|strcmp'
-libc="$libc_string|malloc|free"
+libc_string='memcpy|memset|memmove|memcmp|bcmp|strlen|strcmp|strncmp|strchr|memchr|strcpy|stpcpy|strcat'
+libc_stdio='fopen|fclose|fread|fwrite|fseek|ftell|remove|rename'
+libc="$libc_string|$libc_stdio|malloc|free"
 libm='sqrtf?|floorf?|fabsf?' # exactly rounded, so the same everywhere
 libm_double="$libm|exp|log|log1p|tanh|sin|cos|pow"
 openmp='GOMP_[a-z_0-9]*|omp_[a-z_0-9]*|__kmpc_[a-z_0-9]*'
@@ -375,12 +421,18 @@ symbols() {
    no_globals "$dir/o.o"
    # The switches do what they say.
    object "$cc" one.c o.o -O0 -DMOD_NO_MALLOC
-   allowed "$dir/o.o" "$runtime|$libc_string|$libm"
+   allowed "$dir/o.o" "$runtime|$libc_string|$libc_stdio|$libm"
+   for level in O0 O2; do
+      object "$cc" one.c o.o -$level -DMOD_NO_STDIO
+      allowed "$dir/o.o" "$runtime|$libc_string|malloc|free|$libm"
+      object "$cc" one.c o.o -$level -DMOD_NO_STDIO -DMOD_NO_MALLOC
+      allowed "$dir/o.o" "$runtime|$libc_string|$libm"
+   done
    flags=()
    form_flags MOD_MALLOC
    form_flags MOD_FREE
    object "$cc" one.c o.o -O0 "${flags[@]}"
-   allowed "$dir/o.o" "$runtime|$libc_string|$libm|my_malloc|my_free"
+   allowed "$dir/o.o" "$runtime|$libc_string|$libc_stdio|$libm|my_malloc|my_free"
    grep -qx my_malloc "$dir/undefined"
    grep -qx my_free "$dir/undefined"
    flags=()
@@ -411,6 +463,21 @@ stack() { # LEVEL FLAGS...: below 40 KB, as the header says
    show awk -v limit=40960 -f $compile/stack.awk "$dir/one.ci"
 }
 
+threads() { # CC TEST: what test_session needs to have threads, as the Makefile finds it
+   [ "$2" = test_session ] || return 0
+   printf '#include <pthread.h>\nint main(void) { return pthread_join(pthread_self(), 0) == 0; }\n' >"$dir/p.c"
+   if "$1" -pthread "$dir/p.c" -o "$dir/p" 2>/dev/null; then echo -pthread; else echo -DMOD_TEST_NO_THREADS; fi
+}
+# Threads that share a model, with ThreadSanitizer; without OpenMP, whose libraries it does not understand.
+races() { # CC TEST
+   local cc=$1 test=$2
+   need "$cc"
+   printf 'int main(void) { return 0; }\n' >"$dir/x.c"
+   "$cc" -fsanitize=thread "$dir/x.c" -o "$dir/x" 2>/dev/null && "$dir/x" || skip "$cc has no ThreadSanitizer here"
+   show "$cc" -std=c99 -O1 -g -fsanitize=thread -pthread "tests/$test.c" -o "$dir/$test" -lm
+   TSAN_OPTIONS=halt_on_error=1 show sh tests/run.sh "$dir/$test"
+}
+
 # A test with AddressSanitizer (leaks too) and UndefinedBehaviorSanitizer. -O1; with OpenMP if the compiler has it.
 sanitize() { # CC TEST
    local cc=$1 test=$2 second=tests/$2_f64.c omp=""
@@ -423,9 +490,22 @@ sanitize() { # CC TEST
    if has_openmp "$cc"; then omp=-fopenmp; fi
    # shellcheck disable=SC2086
    show "$cc" -std=c99 -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined,float-cast-overflow \
-      -fno-sanitize-recover=all $omp "tests/$test.c" $second -o "$dir/$test" -lm
+      -fno-sanitize-recover=all $omp $(threads "$cc" "$test") "tests/$test.c" $second -o "$dir/$test" -lm
    ASAN_OPTIONS=allocator_may_return_null=1:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
       show sh tests/run.sh "$dir/$test"
+}
+
+# The fuzzers' seeds, through their harness as a plain program, and whether it makes them still.
+replay() { # CC
+   need "$1"
+   printf 'int main(void) { return 0; }\n' >"$dir/x.c"
+   "$1" -fsanitize=address,undefined "$dir/x.c" -o "$dir/x" 2>/dev/null && "$dir/x" || skip "$1 has no sanitizers here"
+   show "$1" -std=c99 -O1 -g -Wall -Wextra -Wshadow -Werror -fno-omit-frame-pointer -fno-sanitize-recover=all \
+      -fsanitize=address,undefined,float-cast-overflow -DMOD_FUZZ_MAIN tests/fuzz/fuzz_file.c -o "$dir/replay" -lm
+   show "$dir/replay" tests/fuzz/seeds/file/* tests/checkpoint-v1.safetensors
+   mkdir "$dir/seeds"
+   show "$dir/replay" --seeds "$dir/seeds"
+   show diff -r tests/fuzz/seeds/file "$dir/seeds"
 }
 
 # --------------------------------------------------------------------------------------------------------- hashes ----
@@ -454,16 +534,40 @@ unfused() {
    echo "(above: fused multiply-adds)"
    return 1
 }
-# other EMULATOR CC TEST FLAGS...: a test on another processor.
+# there EMULATOR CC FLAGS...: skips unless programs for another processor or system can be compiled and run here. Their
+# names need a dot: else a compiler for Windows adds .exe.
+there() {
+   local emulator=$1
+   shift
+   # shellcheck disable=SC2086
+   need ${emulator%% *} "$1"
+   [ "$emulator" != wine ] || wine_begin
+   printf '#include <stdlib.h>\nint main(void) { return 0; }\n' >"$dir/x.c"
+   "$@" "$dir/x.c" -o "$dir/x.out" 2>/dev/null && $emulator "$dir/x.out" || skip "$* or $emulator does not work here"
+}
+# other EMULATOR CC TEST FLAGS...: a test on another processor or system.
 other() {
    local emulator=$1 cc=$2 test=$3
    shift 3
+   there "$emulator" "$cc" "$@"
+   show "$cc" "$@" "tests/$test.c" -o "$dir/$test.out" -lm
+   RUN=$emulator show sh tests/run.sh "$dir/$test.out"
+}
+# exchange EMULATOR CC FLAGS...: a file written there has the bytes of one written here, and each loads on the other.
+exchange() {
+   local emulator=$1
+   shift
+   need gcc cmp
+   there "$emulator" "$@"
+   show gcc -std=c99 -O0 tests/exchange.c -o "$dir/here" -lm
+   show "$@" tests/exchange.c -o "$dir/there.out" -lm
+   show "$dir/here" write "$dir/from_here"
    # shellcheck disable=SC2086
-   need ${emulator%% *} "$cc"
-   printf '#include <stdlib.h>\nint main(void) { return 0; }\n' >"$dir/x.c"
-   "$cc" "$@" "$dir/x.c" -o "$dir/x" 2>/dev/null && $emulator "$dir/x" || skip "$cc $* does not work here"
-   show "$cc" "$@" "tests/$test.c" -o "$dir/$test" -lm
-   RUN=$emulator show sh tests/run.sh "$dir/$test"
+   show $emulator "$dir/there.out" write "$dir/from_there"
+   show cmp "$dir/from_here" "$dir/from_there"
+   # shellcheck disable=SC2086
+   show $emulator "$dir/there.out" read "$dir/from_here"
+   show "$dir/here" read "$dir/from_there"
 }
 
 # ------------------------------------------------------------------------------------------------------- the list ----
@@ -476,7 +580,8 @@ for cc in gcc clang g++ clang++; do
    lane "strict $cc $std -O0 to -O3: MOD_STATIC" build $cc "$std" "O0 O1 O2 O3" MOD_STATIC
    lane "strict $cc $std -O0 and -O2: MOD_USE_DOUBLE" build $cc "$std" "O0 O2" MOD_USE_DOUBLE
    for form in "MOD_USE_DOUBLE MOD_STATIC" MODDEF MOD_NO_OPENMP openmp "MOD_NO_OPENMP openmp" "MOD_STATIC openmp" \
-      MOD_NO_MALLOC "MOD_NO_MALLOC MOD_STATIC" "MOD_MALLOC MOD_FREE" MOD_ASSERT MOD_ALLOW_FAST_MATH; do
+      MOD_NO_MALLOC "MOD_NO_MALLOC MOD_STATIC" MOD_NO_STDIO "MOD_NO_MALLOC MOD_NO_STDIO" \
+      "MOD_MALLOC MOD_FREE" MOD_ASSERT MOD_ALLOW_FAST_MATH; do
       # shellcheck disable=SC2086
       lane "strict $cc $std: $form" build $cc "$std" O1 $form
    done
@@ -496,6 +601,12 @@ for std in c++14 c++17 c++20 gnu++17; do
       lane "strict $cc $std: MOD_STATIC" build $cc $std O1 MOD_STATIC
    done
 done
+lane "strict tcc" build_tcc
+lane "strict musl-gcc c99" build_there musl-gcc
+lane "strict ARMv7 gcc c99" build_there arm-linux-gnueabihf-gcc -mfpu=vfpv3-d16
+lane "strict Windows (mingw) gcc c99" build_there x86_64-w64-mingw32-gcc
+lane "strict WebAssembly clang c99" build_there clang --target=wasm32-wasi
+for cc in gcc clang g++ clang++; do lane "strict $cc: examples/common" common $cc; done
 lane "tests and examples without warnings, gcc" warnings gcc
 lane "tests and examples without warnings, clang" warnings clang
 
@@ -543,6 +654,10 @@ for file in tests/test_*.c; do
    esac
 done
 
+lane "races, clang: test_session" races clang test_session
+lane "fuzz, gcc: the seeds of fuzz_file" replay gcc
+lane "fuzz, clang: the seeds of fuzz_file" replay clang
+
 for cpu in haswell skylake-avx512; do
    for cc in gcc clang; do
       lane "no fused multiply-add, $cc gnu17 -march=$cpu" unfused $cc objdump '\sv?fn?m(add|sub)' -std=gnu17 -O3 \
@@ -552,6 +667,10 @@ done
 lane "no fused multiply-add, aarch64 gcc gnu17" unfused aarch64-linux-gnu-gcc aarch64-linux-gnu-objdump \
    '\sfn?m(add|sub|la|ls)\s' -std=gnu17 -O3
 
+arm64="qemu-aarch64 -L /usr/aarch64-linux-gnu"
+arm="qemu-arm -L /usr/arm-linux-gnueabihf"
+z="qemu-s390x -L /usr/s390x-linux-gnu"
+wasi="node --no-warnings tests/wasi.js"
 if [ -e tests/test_hash.c ]; then
    for level in -O0 -O1 -O2 -O3 -Os; do
       for cc in gcc clang; do
@@ -567,10 +686,13 @@ if [ -e tests/test_hash.c ]; then
    lane "hash, gcc gnu17 -O3 -march=haswell -ffp-contract=fast" hash gcc -std=gnu17 -O3 -march=haswell \
       -ffp-contract=fast
    lane "hash, gcc gnu17 -O2 -flto" hash gcc -std=gnu17 -O2 -flto
-   arm="qemu-aarch64 -L /usr/aarch64-linux-gnu"
-   z="qemu-s390x -L /usr/s390x-linux-gnu"
-   lane "hash, aarch64 gnu17 -O3" other "$arm" aarch64-linux-gnu-gcc test_hash -std=gnu17 -O3
-   lane "hash, aarch64 c99 -O1" other "$arm" aarch64-linux-gnu-gcc test_hash -std=c99 -O1
+   lane "hash, tcc" hash tcc -std=c99
+   lane "hash, musl-gcc gnu17 -O3" hash musl-gcc -std=gnu17 -O3 -static
+   lane "hash, aarch64 gnu17 -O3" other "$arm64" aarch64-linux-gnu-gcc test_hash -std=gnu17 -O3
+   lane "hash, aarch64 c99 -O1" other "$arm64" aarch64-linux-gnu-gcc test_hash -std=c99 -O1
+   lane "hash, ARMv7 with VFP gnu17 -O3" other "$arm" arm-linux-gnueabihf-gcc test_hash -std=gnu17 -O3 -mfpu=vfpv3-d16
+   lane "hash, WebAssembly gnu17 -O3" other "$wasi" clang test_hash --target=wasm32-wasi -std=gnu17 -O3
+   lane "hash, Windows (mingw, wine) gnu17 -O3" other wine x86_64-w64-mingw32-gcc test_hash -std=gnu17 -O3
    lane "hash, s390x (big-endian) gnu17 -O3" other "$z" s390x-linux-gnu-gcc test_hash -std=gnu17 -O3
    # shellcheck disable=SC2086
    lane "hash, i386 with SSE, gcc" other qemu-i386 gcc test_hash -std=gnu17 -O3 $x32 -msse2 -mfpmath=sse
@@ -578,12 +700,24 @@ if [ -e tests/test_hash.c ]; then
    lane "hash, i386 with SSE, clang" other qemu-i386 clang test_hash -std=c99 -O2 $x32 -msse2 -mfpmath=sse
    lane "hash, x86-64 without AVX" other "qemu-x86_64 -cpu qemu64" gcc test_hash -std=gnu17 -O3
 fi
-for test in test_refuse test_math test_route; do
+if [ -e tests/exchange.c ]; then
+   # gnu17, because on s390x c99 has FLT_EVAL_METHOD 1: floats computed as doubles
+   lane "files, s390x (big-endian)" exchange "$z" s390x-linux-gnu-gcc -std=gnu17 -O1
+   lane "files, aarch64" exchange "$arm64" aarch64-linux-gnu-gcc -std=c99 -O1
+   lane "files, ARMv7 with VFP" exchange "$arm" arm-linux-gnueabihf-gcc -std=c99 -O1 -mfpu=vfpv3-d16
+   # shellcheck disable=SC2086
+   lane "files, i386 with SSE" exchange qemu-i386 gcc -std=c99 -O1 $x32 -msse2 -mfpmath=sse
+   lane "files, WebAssembly" exchange "$wasi" clang --target=wasm32-wasi -std=c99 -O1
+   lane "files, Windows (mingw, wine)" exchange wine x86_64-w64-mingw32-gcc -std=c99 -O1
+   lane "files, clang C++" exchange env clang -x c++ -std=c++11 -O1
+   lane "files, musl-gcc" exchange env musl-gcc -std=c99 -O1 -static
+   lane "files, tcc" exchange env tcc -std=c99
+fi
+for test in test_refuse test_math test_route test_file; do
    [ -e tests/$test.c ] || continue
    # shellcheck disable=SC2086
    lane "i386 with SSE: $test" other qemu-i386 gcc $test -std=c99 -O2 $x32 -msse2 -mfpmath=sse
-   # gnu17, because on s390x c99 has FLT_EVAL_METHOD 1: floats computed as doubles
-   lane "s390x (big-endian): $test" other "qemu-s390x -L /usr/s390x-linux-gnu" s390x-linux-gnu-gcc $test -std=gnu17 -O2
+   lane "s390x (big-endian): $test" other "$z" s390x-linux-gnu-gcc $test -std=gnu17 -O2
 done
 
 wait

@@ -1,8 +1,12 @@
-/* hashes.h - what test_hash must give with every compiler, level, standard and number of threads */
+/* hashes.h - what test_hash and test_file must give with every compiler, level, standard and number of threads */
 #ifndef TEST_HASHES_H
 #define TEST_HASHES_H
 
 #define HASH_WEIGHTS 0x7ac624b496deb66eull /* all weights after 50 steps */
 #define HASH_TOKENS 0x30fd09c482f679c3ull  /* 100 sampled tokens */
+
+/* tests/checkpoint-v1.safetensors: logits in causal mode; all weights after five more steps */
+#define HASH_CHECKPOINT_LOGITS 0xa00f563d8cd35abeull
+#define HASH_CHECKPOINT_RESUMED 0x216cc02fdee7baa4ull
 
 #endif

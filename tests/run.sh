@@ -34,8 +34,9 @@ for program in "$@"; do
    name=$(basename "$program")
    $limit ${RUN-} "$program" >"$out" 2>&1
    status=$?
-   # Three numbers if the last line is a closing line, else nothing.
-   counts=$(sed -n '$s/^\([0-9][0-9]*\) passed, \([0-9][0-9]*\) failed, \([0-9][0-9]*\) skipped$/\1 \2 \3/p' "$out")
+   # Three numbers if the last line is a closing line, else nothing. Windows ends a line with \r\n.
+   counts=$(tr -d '\r' <"$out" |
+      sed -n '$s/^\([0-9][0-9]*\) passed, \([0-9][0-9]*\) failed, \([0-9][0-9]*\) skipped$/\1 \2 \3/p')
    if [ -n "$counts" ]; then
       sed '$d' "$out" | shown
       p=${counts%% *}

@@ -54,7 +54,7 @@ static void odd_shapes(void)
    /* settings that a float does not hold */
    CHECK(refused(t, mod_rmsnorm(t, mod_leaf(t, x, NULL, 2, two), NULL, 1e-300)) == MOD_RESULT_ARG);
    CHECK(refused(t, mod_scale(t, mod_leaf(t, x, NULL, 2, two), 1e300)) == MOD_RESULT_ARG);
-   CHECK(refused(t, mod_rope_table(t, 4, 4, 1e-20)) == MOD_RESULT_ARG);
+   CHECK(refused(t, mod_rope_table(t, 0, 4, 4, 1e-20)) == MOD_RESULT_ARG);
    /* a NaN goes through relu */
    x[0] = mod__from_bits(0x7fc00000u);
    mod_tensor *y = mod_relu(t, mod_leaf(t, x, NULL, 2, two));

@@ -263,7 +263,7 @@ WANT(scatter_above)
 }
 
 static double angle(int at, int pair, int head_dim, double base) { return at * pow(base, -2.0 * pair / head_dim); }
-OP(rope_table, mod_add(t, x[0], mod_rope_table(t, 9, 6, 100)))
+OP(rope_table, mod_add(t, x[0], mod_rope_table(t, 0, 9, 6, 100)))
 WANT(rope_table)
 {
    for (int i = 0; i < 54; ++i) {
@@ -283,9 +283,9 @@ static void want_rope_of(const input *in, double *y, const int *rows, int n, int
          y[i * d + j + 1] = x0 * sin(a) + x1 * cos(a);
       }
 }
-OP(rope, mod_rope(t, x[0], full(t), mod_rope_table(t, 4, 4, 10000)))
+OP(rope, mod_rope(t, x[0], full(t), mod_rope_table(t, 0, 4, 4, 10000)))
 WANT(rope) { want_rope_of(in, y, NULL, 12, 4, 10000); }
-OP(rope_kept, mod_rope(t, of(t, x[0], above(t)), above(t), mod_rope_table(t, 9, 2, 10)))
+OP(rope_kept, mod_rope(t, of(t, x[0], above(t)), above(t), mod_rope_table(t, 0, 9, 2, 10)))
 WANT(rope_kept) { want_rope_of(in, y, above_rows, 5, 2, 10); }
 
 static void want_attention_of(const input *in, double *y, const int *q_rows, int n_q, const int *kv_rows, int n_kv,
@@ -790,7 +790,7 @@ static void check_lengths(void)
       if (!HOLDS(tape != NULL, err.message)) return;
       mod_rows *rows = mod_rows_make(tape, 3, 4, lengths);
       mod_tensor *in = leaf(tape, x, grad, 7, 4), *e = mod_embedding(tape, in, token, 7);
-      mod_tensor *q = mod_rope(tape, e, rows, mod_rope_table(tape, 4, 4, 10000));
+      mod_tensor *q = mod_rope(tape, e, rows, mod_rope_table(tape, 0, 4, 4, 10000));
       mod_tensor *h = mod_attention(tape, q, q, in, rows, rows, 1, 1, MOD_MASK_CAUSAL);
       mod_rows *kept = mod_rows_topk(tape, rows, leaf(tape, s, NULL, 7, 1), 0.5);
       mod_tensor *y = mod_scatter_add(tape, in, mod_gather(tape, h, kept), NULL, kept);
@@ -904,8 +904,8 @@ static void check_empty(mod_tape *tape, int ragged)
    y[n++] = mod_rmsnorm(tape, e, g, 1e-5);
    y[n++] = mod_layernorm(tape, e, g, g, 1e-5);
    y[n++] = mod_embedding(tape, m, ids, 0);
-   y[n++] = mod_rope_table(tape, 0, C, 10000);
-   y[n++] = mod_rope(tape, selected, rows, mod_rope_table(tape, 3, C, 10000));
+   y[n++] = mod_rope_table(tape, 0, 0, C, 10000);
+   y[n++] = mod_rope(tape, selected, rows, mod_rope_table(tape, 0, 3, C, 10000));
    y[n++] = mod_attention(tape, selected, selected, selected, rows, rows, 2, 2, MOD_MASK_CAUSAL);
    y[n++] = mod_attention(tape, selected, x3, x3, rows, some, 2, 2, MOD_MASK_FULL);
    y[n++] = selected;
@@ -1050,7 +1050,7 @@ static uint64_t graph(mod_tape *t, ground *f, ground *g, uint64_t seed, int meas
    rows = mod_rows_make(t, 2, R / 2, NULL);
    mod_tensor *w = LEAF(w, W, W), *column = LEAF(column, R, 1), *router = LEAF(score, W, 1), *table = LEAF(table, 5, W);
    mod_tensor *row = mod_leaf(t, measure ? NULL : f->row, g ? g->row : NULL, 1, row_dim);
-   mod_tensor *angles = mod_rope_table(t, R / 2, W / 2, 10000);
+   mod_tensor *angles = mod_rope_table(t, 0, R / 2, W / 2, 10000);
    for (int i = 0; i < POOL; ++i) pool[i] = LEAF(x, R, W);
 
    /* Every kind once, in random order, then at random. */
@@ -1427,13 +1427,13 @@ BAD(embedding_id, mod_embedding(t, A(t, 5, 4), bad_ids, 3))
 BAD(embedding_low, mod_embedding(t, A(t, 5, 4), negative_ids, 2))
 BAD(embedding_n, mod_embedding(t, A(t, 5, 4), bad_ids, -1))
 BAD(embedding_null, mod_embedding(t, A(t, 5, 4), NULL, 2))
-BAD(rope_table_odd, mod_rope_table(t, 4, 3, 10000))
-BAD(rope_table_base, mod_rope_table(t, 4, 4, 0))
-BAD(rope_table_n, mod_rope_table(t, -1, 4, 10000))
-BAD(rope_short, mod_rope(t, A(t, 12, 4), full(t), mod_rope_table(t, 2, 4, 10000)))
-BAD(rope_width, mod_rope(t, A(t, 12, 6), full(t), mod_rope_table(t, 4, 4, 10000)))
-BAD(rope_rows, mod_rope(t, A(t, 6, 4), full(t), mod_rope_table(t, 4, 4, 10000)))
-BAD(rope_null, mod_rope(t, A(t, 12, 4), NULL, mod_rope_table(t, 4, 4, 10000)))
+BAD(rope_table_odd, mod_rope_table(t, 0, 4, 3, 10000))
+BAD(rope_table_base, mod_rope_table(t, 0, 4, 4, 0))
+BAD(rope_table_n, mod_rope_table(t, 0, -1, 4, 10000))
+BAD(rope_short, mod_rope(t, A(t, 12, 4), full(t), mod_rope_table(t, 0, 2, 4, 10000)))
+BAD(rope_width, mod_rope(t, A(t, 12, 6), full(t), mod_rope_table(t, 0, 4, 4, 10000)))
+BAD(rope_rows, mod_rope(t, A(t, 6, 4), full(t), mod_rope_table(t, 0, 4, 4, 10000)))
+BAD(rope_null, mod_rope(t, A(t, 12, 4), NULL, mod_rope_table(t, 0, 4, 4, 10000)))
 BAD(attention_heads, attention_of(t, 12, 6, 12, 6, 12, 6, 4, 4))
 BAD(attention_groups, attention_of(t, 12, 6, 12, 4, 12, 4, 3, 2))
 BAD(attention_none, attention_of(t, 12, 6, 12, 6, 12, 6, 0, 0))
@@ -1595,7 +1595,7 @@ static void check_errors(mod_tape *tape)
       double flops = mod_tape_flops(tape);
       CHECKF(!leaf(tape, err_a, g, 2, 2) && !mod_matmul(tape, before, before) && !mod_gelu(tape, before) &&
                 !all(tape) && !mod_embedding(tape, before, bad_ids, 3) && !mod_custom(tape, NULL) &&
-                !mod_rope_table(tape, 2, 2, 10),
+                !mod_rope_table(tape, 0, 2, 2, 10),
              "%s: a failed tape goes on", b->name);
       memset(g, 0, sizeof g);
       CHECKF(mod_tape_backward(tape, before, NULL) == b->code && g[0] == 0, "%s: backward on a failed tape", b->name);

@@ -214,7 +214,10 @@ static void row_mod_version(void) { HOLDS(mod_version() == MOD_H_VERSION); }
 static void row_mod_build_info(void)
 {
    const char *text = mod_build_info();
-   HOLDS(mod_build_info() != NULL);
+   char version[32];
+   snprintf(version, sizeof version, "mod.h %d.%d.%d,", MOD_H_VERSION / 10000, MOD_H_VERSION / 100 % 100,
+            MOD_H_VERSION % 100);
+   HOLDS(strncmp(mod_build_info(), version, strlen(version)) == 0);
    CHECK(text && strlen(text) >= 12 && !strchr(text, '\n'));
 }
 
@@ -858,7 +861,7 @@ static void fresh(void)
    z = leaf(2, 0, 3, 0, data_x, grad_x);
    z1 = leaf(2, 0, 1, 0, data_x, grad_x);
    q = leaf(2, 2, 4, 0, data_w, grad_w);
-   table = mod_rope_table(T, 2, 2, 10000);
+   table = mod_rope_table(T, 0, 2, 2, 10000);
    two = mod_rows_make(T, 1, 2, NULL);
    score = leaf(2, 2, 1, 0, data_col, NULL);
    kept = mod_rows_topk(T, two, score, 0.5);
@@ -1167,18 +1170,23 @@ static void row_mod_embedding(void)
 static void row_mod_rope_table(void)
 {
    static const double bad[5] = {0, -1, NAN_, INF_, -INF_};
-   OP(mod_rope_table(T, 4, 4, 10000));
-   OP_REFUSED(MOD_RESULT_ARG, mod_rope_table(T, -1, 4, 10000));
-   OP_REFUSED(MOD_RESULT_ARG, mod_rope_table(T, INT32_MIN, 4, 10000));
-   OP_REFUSED(MOD_RESULT_ARG, mod_rope_table(T, 4, 0, 10000));
-   OP_REFUSED(MOD_RESULT_ARG, mod_rope_table(T, 4, -2, 10000));
-   OP_REFUSED(MOD_RESULT_ARG, mod_rope_table(T, 4, 3, 10000)); /* odd: no pairs */
-   OP_REFUSED(REFUSAL, mod_rope_table(T, INT32_MAX, 2, 10000));
-   OP_REFUSED(REFUSAL, mod_rope_table(T, 2, INT32_MAX - 1, 10000));
-   for (int i = 0; i < 5; ++i) OP_REFUSED(MOD_RESULT_ARG, mod_rope_table(T, 4, 4, bad[i]));
-   OP_HUGE(1.8e19, mod_rope_table(T, INT32_MAX, INT32_MAX - 1, 10000));
-   HUGE_REFUSED((mod_rope_table(T, INT32_MAX, INT32_MAX - 1, 10000),
-                 mod_rope_table(T, INT32_MAX, INT32_MAX - 1, 10000)));
+   OP(mod_rope_table(T, 0, 4, 4, 10000));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rope_table(T, 0, -1, 4, 10000));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rope_table(T, 0, INT32_MIN, 4, 10000));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rope_table(T, 0, 4, 0, 10000));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rope_table(T, 0, 4, -2, 10000));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rope_table(T, 0, 4, 3, 10000)); /* odd: no pairs */
+   OP_REFUSED(REFUSAL, mod_rope_table(T, 0, INT32_MAX, 2, 10000));
+   OP_REFUSED(REFUSAL, mod_rope_table(T, 0, 2, INT32_MAX - 1, 10000));
+   for (int i = 0; i < 5; ++i) OP_REFUSED(MOD_RESULT_ARG, mod_rope_table(T, 0, 4, 4, bad[i]));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rope_table(T, -1, 4, 4, 10000));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rope_table(T, INT32_MIN, 4, 4, 10000));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rope_table(T, INT32_MAX, 1, 4, 10000));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rope_table(T, INT32_MAX - 3, 4, 4, 10000));
+   OP_WORKS(mod_rope_table(T, INT32_MAX - 4, 4, 4, 10000));
+   OP_HUGE(1.8e19, mod_rope_table(T, 0, INT32_MAX, INT32_MAX - 1, 10000));
+   HUGE_REFUSED((mod_rope_table(T, 0, INT32_MAX, INT32_MAX - 1, 10000),
+                 mod_rope_table(T, 0, INT32_MAX, INT32_MAX - 1, 10000)));
 }
 
 static void row_mod_rope(void)
@@ -2112,6 +2120,12 @@ static void row_mod_trainer_peak(void)
    HOLDS(mod_trainer_peak(trainer) > 0 && mod_trainer_peak(trainer) <= plan.trainer);
 }
 
+static void row_mod_trainer_step(void)
+{
+   HOLDS(mod_trainer_step(NULL) == 0);
+   HOLDS(mod_trainer_step(trainer) >= 0);
+}
+
 static void row_mod_sample(void)
 {
    mod_real logits[4] = {1, 2, 3, 2};
@@ -2178,6 +2192,606 @@ static void row_mod_sample(void)
       token = mod_sample(logits, 4, &d, 0, &err);
       CHECK(token == 0 || (token == -1 && err.code == MOD_RESULT_NUMERIC && is_sentence(err.message)));
    }
+}
+
+/* ------------------------------------------------------------------------------------- calibration and sessions -- */
+
+#define CALIBRATE(expected, spoil)                      \
+   do {                                                 \
+      batch = good_batch;                               \
+      memcpy(tokens, good_tokens, sizeof good_tokens);  \
+      memcpy(targets, good_targets, sizeof good_targets); \
+      spoil;                                            \
+      REFUSED(expected, calibrate(e));                  \
+   } while (0)
+static mod_result calibrate(mod_error *e)
+{
+   mod_tape_reset(tape);
+   return mod_model_calibrate(model, tape, &batch, e);
+}
+
+static void row_mod_model_calibrate(void)
+{
+   static const int outside[4] = {-1, 8, INT32_MIN, INT32_MAX};
+   static const char *const poisoned[2] = {"blocks.1.router", "blocks.1.predictor.w1"};
+   static uint64_t small[1024];
+   double *theta = mod_model_thresholds(model);
+   size_t n;
+   mod_real *params = mod_model_params(model, &n), keep;
+   mod_tape_desc desc;
+   mod_tape *other;
+   mod_param p;
+   mod_batch b;
+   int shapes;
+   theta[0] = 0.25;
+   theta[1] = -0.5;
+   watch(theta, 2 * sizeof *theta);
+   watch(params, n * sizeof *params);
+   batch = good_batch;
+   mod_tape_reset(tape);
+   REFUSED(MOD_RESULT_ARG, mod_model_calibrate(NULL, tape, &batch, e));
+   REFUSED(MOD_RESULT_ARG, mod_model_calibrate(model, NULL, &batch, e));
+   REFUSED(MOD_RESULT_ARG, mod_model_calibrate(model, tape, NULL, e));
+   mod_tape_reset(tape);
+   mod_tape_fail(tape, MOD_RESULT_SHAPE, "an error made by the test", 3);
+   REFUSED(MOD_RESULT_SHAPE, mod_model_calibrate(model, tape, &batch, e));
+   for (shapes = 0; spoil_shape(&b, shapes); ++shapes)
+      if (shapes < 7 || shapes > 9) CALIBRATE(REFUSAL, batch = b); /* 7 to 9 spoil the mode, which is ignored */
+   CHECK(shapes == 19);
+   CALIBRATE(MOD_RESULT_ARG, batch.tokens = NULL);
+   CALIBRATE(REFUSAL, batch.n_seqs = 3); /* more than the tape was made for */
+   for (int i = 0; i < 4; ++i) {
+      CALIBRATE(MOD_RESULT_RANGE, tokens[2 * i + 1] = outside[i]);
+      CHECK(err.where == 2 * i + 1);
+      if (i) CALIBRATE(MOD_RESULT_RANGE, targets[2 * i] = outside[i]);
+   }
+   memset(&desc, 0, sizeof desc);
+   for (int measure = 0; measure < 2; ++measure) { /* too small, and one that only counts */
+      batch = good_batch;
+      memcpy(tokens, good_tokens, sizeof good_tokens);
+      memcpy(targets, good_targets, sizeof good_targets);
+      desc.measure = measure;
+      desc.forward_only = 1;
+      other = mod_tape_init(&desc, small, tape_least + 512, &err);
+      CHECK(other != NULL);
+      REFUSED(measure ? MOD_RESULT_ARG : MOD_RESULT_MEMORY, mod_model_calibrate(model, other, &batch, e));
+   }
+   unwatch();
+   for (int i = 0; i < 2; ++i) {
+      CHECK(mod_model_param(model, mod_model_find(model, poisoned[i]), &p, NULL) == MOD_RESULT_OK);
+      keep = p.data[3];
+      p.data[3] = (mod_real)NAN_;
+      watch(theta, 2 * sizeof *theta);
+      CALIBRATE(MOD_RESULT_NUMERIC, (void)0);
+      CHECK(err.block == 1 && err.where == 0);
+      unwatch();
+      p.data[3] = keep;
+   }
+   batch = good_batch;
+   for (int mode = -1; mode < 3; ++mode) {
+      static const int nothing[2] = {0, 0};
+      batch.mode = mode;
+      batch.lengths = mode == 2 ? nothing : NULL; /* no token at all */
+      batch.targets = mode == 1 ? NULL : targets;
+      if (mode == 2) REFUSED(MOD_RESULT_ARG, calibrate(e));
+      else ACCEPTED(calibrate(e));
+      CHECK(theta[0] == 0.25 && isfinite(theta[1]));
+   }
+   theta[0] = theta[1] = 0;
+   note("mod_model_calibrate(");
+   batch = good_batch;
+}
+
+/* Settings of which no session is made; 0 when there is no such i. */
+static int spoil_session(mod_session_desc *d, int i)
+{
+   static const int bad_seqs[] = {-1, 2, INT32_MIN, INT32_MAX}, bad[] = {-1, 5, INT32_MIN, INT32_MAX},
+                    bad_threads[] = {-1, 1025, INT32_MIN, INT32_MAX};
+   memset(d, 0, sizeof *d);
+   if (i < 4) d->n_seqs = bad_seqs[i];
+   else if (i < 8) d->length = bad[i - 4]; /* the context is 4 */
+   else if (i < 12) d->chunk = bad[i - 8];
+   else if (i < 16) d->n_threads = bad_threads[i - 12];
+   else if (i == 16) d->length = 2, d->chunk = 3;
+   else return 0;
+   return 1;
+}
+
+static void row_mod_session_plan(void)
+{
+   size_t bytes, cache;
+   mod_config bad = cfg, most = huge_config();
+   mod_session_desc d;
+   int n;
+   watch_out(&bytes, sizeof bytes);
+   watch_out(&cache, sizeof cache);
+   memset(&d, 0, sizeof d);
+   REFUSED(MOD_RESULT_ARG, mod_session_plan(NULL, &d, &bytes, &cache, e));
+   REFUSED(MOD_RESULT_ARG, mod_session_plan(&cfg, &d, NULL, &cache, e));
+   bad.n_heads = 3;
+   REFUSED(MOD_RESULT_CONFIG, mod_session_plan(&bad, &d, &bytes, &cache, e));
+   for (n = 0; spoil_session(&d, n); ++n) REFUSED(MOD_RESULT_ARG, mod_session_plan(&cfg, &d, &bytes, &cache, e));
+   CHECK(n == 17);
+   unwatch();
+   ACCEPTED(mod_session_plan(&cfg, NULL, &bytes, &cache, e));
+   CHECK(bytes > cache && cache > 0);
+   ACCEPTED(mod_session_plan(&cfg, NULL, &bytes, NULL, e));
+
+   /* The largest of all: 2^46 keys, as many values, 2^30 positions. */
+   soil();
+   memset(&d, 0, sizeof d);
+   d.chunk = 1 << 20;
+   for (int i = 0; i < 2; ++i)
+      if (mod_session_plan(&most, i ? &d : NULL, &bytes, &cache, &err) == MOD_RESULT_OK)
+         CHECK((double)cache == 2 * 70368744177664.0 * sizeof(mod_real) + 4 * 1073741824.0 && bytes > cache);
+      else
+         CHECK(sizeof(size_t) < 8 && err.code == MOD_RESULT_MEMORY && is_sentence(err.message));
+}
+
+static void row_mod_session_init(void)
+{
+   static uint64_t memory[4000];
+   mod_session_desc d;
+   size_t bytes;
+   int n;
+   CHECK(mod_session_plan(&cfg, NULL, &bytes, NULL, NULL) == MOD_RESULT_OK && bytes + 8 <= sizeof memory);
+   memset(&d, 0, sizeof d);
+   watch_out(memory, sizeof memory);
+   REFUSED_NULL(MOD_RESULT_ARG, mod_session_init(NULL, &d, memory, bytes, e));
+   REFUSED_NULL(MOD_RESULT_ARG, mod_session_init(model, &d, NULL, bytes, e));
+   REFUSED_NULL(MOD_RESULT_MEMORY, mod_session_init(model, &d, memory, 0, e));
+   REFUSED_NULL(MOD_RESULT_MEMORY, mod_session_init(model, &d, memory, 1, e));
+   for (int off = 1; off < 8; ++off)
+      REFUSED_NULL(MOD_RESULT_ALIGN, mod_session_init(model, &d, (char *)memory + off, bytes, e));
+   for (n = 0; spoil_session(&d, n); ++n) REFUSED_NULL(MOD_RESULT_ARG, mod_session_init(model, &d, memory, bytes, e));
+   unwatch();
+   HOLDS(mod_session_init(model, NULL, memory, bytes, &err) != NULL && err.code == MOD_RESULT_OK);
+   HOLDS(mod_session_init(model, NULL, memory + 1, bytes, NULL) != NULL);
+}
+
+static void row_mod_session_create(void)
+{
+   mod_allocator a = heap_allocator;
+   mod_session_desc d;
+   mod_session *s;
+   heap_start(0);
+   memset(&d, 0, sizeof d);
+   REFUSED_NULL(MOD_RESULT_ARG, mod_session_create(NULL, &d, &a, e));
+   for (int n = 0; spoil_session(&d, n); ++n) REFUSED_NULL(MOD_RESULT_ARG, mod_session_create(model, &d, &a, e));
+   a.alloc = NULL;
+   REFUSED_NULL(MOD_RESULT_ARG, mod_session_create(model, NULL, &a, e));
+   a = heap_allocator;
+   a.free = NULL;
+   REFUSED_NULL(MOD_RESULT_ARG, mod_session_create(model, NULL, &a, e));
+   CHECK(heap.live == 0 && heap.calls == 0);
+   a = heap_allocator;
+   HOLDS((s = mod_session_create(model, NULL, &a, &err)) != NULL && err.code == MOD_RESULT_OK);
+   mod_session_destroy(s);
+   CHECK(heap.live == 0 && heap.frees_null == 0);
+}
+
+static void row_mod_session_destroy(void)
+{
+   mod_session_destroy(NULL);
+   note("mod_session_destroy(NULL)");
+}
+
+static mod_session *session; /* of the model, with room for 4 tokens, fed 2 at a time */
+static void session_set_up(int n_tokens)
+{
+   mod_session_desc d;
+   memset(&d, 0, sizeof d);
+   d.chunk = 2;
+   session = mod_session_create(model, &d, NULL, &err);
+   CHECK(session && (!n_tokens || mod_session_feed(session, good_tokens, n_tokens, NULL) == MOD_RESULT_OK));
+   if (!session) exit(1);
+}
+
+static void row_mod_session_reset(void)
+{
+   mod_session_reset(NULL);
+   session_set_up(0);
+   for (int i = 0; i < 2; ++i) { /* before the first token, and twice */
+      mod_session_reset(session);
+      CHECK(mod_session_length(session) == 0 && mod_session_cached(session, 0) == 0 && !mod_session_logits(session));
+   }
+   mod_session_destroy(session);
+   note("mod_session_reset(NULL)");
+}
+
+static void row_mod_session_feed(void)
+{
+   static const int counts[4] = {0, -1, INT32_MIN, -4}, outside[4] = {-1, 8, INT32_MIN, INT32_MAX};
+   double *theta = mod_model_thresholds(model);
+   int some[3];
+   session_set_up(1);
+   CHECK(mod_session_logits(session) != NULL);
+   watch(mod_session_logits(session), 8 * sizeof(mod_real));
+   REFUSED(MOD_RESULT_ARG, mod_session_feed(NULL, good_tokens, 1, e));
+   REFUSED(MOD_RESULT_ARG, mod_session_feed(session, NULL, 1, e));
+   for (int i = 0; i < 4; ++i) REFUSED(MOD_RESULT_ARG, mod_session_feed(session, good_tokens, counts[i], e));
+   REFUSED(MOD_RESULT_FULL, mod_session_feed(session, good_tokens, 4, e));
+   REFUSED(MOD_RESULT_FULL, mod_session_feed(session, good_tokens, INT32_MAX, e));
+   for (int at = 0; at < 3; ++at)
+      for (int i = 0; i < 4; ++i) {
+         memcpy(some, good_tokens, sizeof some);
+         some[at] = outside[i];
+         REFUSED(MOD_RESULT_RANGE, mod_session_feed(session, some, 3, e));
+         CHECK(err.where == at);
+      }
+   theta[1] = NAN_;
+   REFUSED(MOD_RESULT_NUMERIC, mod_session_feed(session, good_tokens, 3, e));
+   CHECK(err.block == 1);
+   theta[1] = 0;
+   CHECK(mod_session_length(session) == 1 && mod_session_cached(session, 0) == 1);
+   unwatch();
+   soil();
+   HOLDS(mod_session_feed(session, good_tokens + 1, 3, &err) == MOD_RESULT_OK && err.code == MOD_RESULT_OK);
+   watch(mod_session_logits(session), 8 * sizeof(mod_real));
+   REFUSED(MOD_RESULT_FULL, mod_session_feed(session, good_tokens, 1, e));
+   unwatch();
+   mod_session_reset(session);
+   HOLDS(mod_session_feed(session, good_tokens, 4, NULL) == MOD_RESULT_OK);
+   mod_session_destroy(session);
+}
+
+static void row_mod_session_logits(void)
+{
+   HOLDS(mod_session_logits(NULL) == NULL);
+   session_set_up(0);
+   HOLDS(mod_session_logits(session) == NULL);
+   CHECK(mod_session_feed(session, good_tokens, 5, NULL) == MOD_RESULT_FULL);
+   HOLDS(mod_session_logits(session) == NULL); /* after a failed one */
+   CHECK(mod_session_feed(session, good_tokens, 1, NULL) == MOD_RESULT_OK);
+   HOLDS(mod_session_logits(session) != NULL);
+   mod_session_destroy(session);
+}
+
+static void row_mod_session_length(void)
+{
+   HOLDS(mod_session_length(NULL) == -1);
+   session_set_up(0);
+   HOLDS(mod_session_length(session) == 0);
+   mod_session_destroy(session);
+   session_set_up(3);
+   HOLDS(mod_session_length(session) == 3);
+   mod_session_destroy(session);
+}
+
+static void row_mod_session_cached(void)
+{
+   static const int no_block[4] = {-1, 2, INT32_MIN, INT32_MAX};
+   HOLDS(mod_session_cached(NULL, 0) == -1);
+   session_set_up(3);
+   HOLDS(mod_session_cached(session, 0) == 3);
+   HOLDS(mod_session_cached(session, 1) >= 0 && mod_session_cached(session, 1) <= 3);
+   for (int i = 0; i < 4; ++i) HOLDS(mod_session_cached(session, no_block[i]) == -1);
+   mod_session_destroy(session);
+}
+
+static void row_mod_session_peak(void)
+{
+   size_t bytes;
+   mod_session_desc d;
+   memset(&d, 0, sizeof d);
+   d.chunk = 2;
+   CHECK(mod_session_plan(&cfg, &d, &bytes, NULL, NULL) == MOD_RESULT_OK);
+   HOLDS(mod_session_peak(NULL) == 0);
+   session_set_up(0);
+   HOLDS(mod_session_peak(session) > 0 && mod_session_peak(session) < bytes);
+   CHECK(mod_session_feed(session, good_tokens, 4, NULL) == MOD_RESULT_OK);
+   HOLDS(mod_session_peak(session) == bytes);
+   mod_session_destroy(session);
+}
+
+/* -------------------------------------------------------------------------------------------------------- files -- */
+
+static struct {
+   unsigned char at[32768];
+   size_t size;
+} disk;
+static size_t disk_read(uint64_t offset, void *to, size_t size, void *user)
+{
+   CHECK(user == &disk && offset <= disk.size && size <= disk.size - offset);
+   memcpy(to, disk.at + offset, size);
+   return size;
+}
+static size_t disk_write(const void *from, size_t size, void *user)
+{
+   CHECK(user == &disk);
+   if (size > sizeof disk.at - disk.size) return 0;
+   memcpy(disk.at + disk.size, from, size);
+   disk.size += size;
+   return size;
+}
+static const mod_writer disk_writer = {disk_write, &disk};
+static mod_reader disk_reader(void)
+{
+   mod_reader reader = {0, disk_read, &disk};
+   reader.size = disk.size;
+   return reader;
+}
+/* The model on that disk, opened; to be closed. */
+static mod_file *disk_file(void)
+{
+   mod_reader reader;
+   disk.size = 0;
+   if (mod_save(model, NULL, &disk_writer, &err) != MOD_RESULT_OK) return NULL;
+   reader = disk_reader();
+   return mod_file_create(&reader, NULL, &err);
+}
+
+static void row_mod_save(void)
+{
+   static const char *const meta[4] = {"a", "b", "c", "d"};
+   const char *bad[4];
+   static const char *const bad_text[3] = {"\xff", "\xed\xa0\x80", "a\xc3"};
+   mod_save_desc d;
+   mod_writer empty = {NULL, NULL};
+   mod_model *other = mod_model_create(&cfg, NULL, NULL);
+   memset(&d, 0, sizeof d);
+   disk.size = 0;
+   watch(&disk.size, sizeof disk.size); /* nothing is written by what is refused beforehand */
+   REFUSED(MOD_RESULT_ARG, mod_save(NULL, NULL, &disk_writer, e));
+   mod_model_thresholds(model)[1] = NAN_;
+   REFUSED(MOD_RESULT_NUMERIC, mod_save(model, NULL, &disk_writer, e));
+   mod_model_thresholds(model)[1] = 0;
+   REFUSED(MOD_RESULT_ARG, mod_save(model, NULL, NULL, e));
+   REFUSED(MOD_RESULT_ARG, mod_save(model, NULL, &empty, e));
+   d.n_meta = 1;
+   REFUSED(MOD_RESULT_ARG, mod_save(model, &d, &disk_writer, e));
+   d.meta = meta;
+   d.n_meta = -1;
+   REFUSED(MOD_RESULT_ARG, mod_save(model, &d, &disk_writer, e));
+   d.n_meta = INT32_MIN;
+   REFUSED(MOD_RESULT_ARG, mod_save(model, &d, &disk_writer, e));
+   d.n_meta = INT32_MAX; /* twice as many texts are more than an int counts */
+   REFUSED(MOD_RESULT_ARG, mod_save(model, &d, &disk_writer, e));
+   d.n_meta = 2;
+   d.meta = bad;
+   for (int i = 0; i < 4; ++i) {
+      memcpy(bad, meta, sizeof bad);
+      bad[i] = NULL;
+      REFUSED(MOD_RESULT_ARG, mod_save(model, &d, &disk_writer, e));
+      for (int k = 0; k < 3; ++k) {
+         bad[i] = bad_text[k];
+         REFUSED(MOD_RESULT_ARG, mod_save(model, &d, &disk_writer, e));
+      }
+   }
+   memcpy(bad, meta, sizeof bad);
+   bad[2] = "a"; /* the same key twice */
+   REFUSED(MOD_RESULT_ARG, mod_save(model, &d, &disk_writer, e));
+   bad[2] = "mod.format";
+   REFUSED(MOD_RESULT_ARG, mod_save(model, &d, &disk_writer, e));
+   bad[2] = "mod.";
+   REFUSED(MOD_RESULT_ARG, mod_save(model, &d, &disk_writer, e));
+   d.n_meta = 0;
+   d.trainer = trainer; /* of `model` */
+   REFUSED(MOD_RESULT_ARG, mod_save(other, &d, &disk_writer, e));
+   unwatch();
+   d.trainer = NULL;
+   d.n_meta = 2;
+   bad[2] = "mod";
+   ACCEPTED((disk.size = 0, mod_save(model, &d, &disk_writer, e)));
+   REFUSED(MOD_RESULT_IO, (disk.size = sizeof disk.at - 100, mod_save(model, NULL, &disk_writer, e)));
+   mod_model_destroy(other);
+}
+
+static void row_mod_file_plan(void)
+{
+   mod_reader reader, bad;
+   size_t bytes;
+   mod_file *f = disk_file();
+   mod_file_close(f);
+   reader = bad = disk_reader();
+   watch_out(&bytes, sizeof bytes);
+   REFUSED(MOD_RESULT_ARG, mod_file_plan(NULL, &bytes, e));
+   REFUSED(MOD_RESULT_ARG, mod_file_plan(&reader, NULL, e));
+   bad.read = NULL;
+   REFUSED(MOD_RESULT_ARG, mod_file_plan(&bad, &bytes, e));
+   bad = reader;
+   for (bad.size = 0; bad.size < 9; ++bad.size) REFUSED(MOD_RESULT_FORMAT, mod_file_plan(&bad, &bytes, e));
+   disk.at[3] = 0xff;
+   REFUSED(MOD_RESULT_FORMAT, mod_file_plan(&reader, &bytes, e));
+   disk.at[3] = 0;
+   unwatch();
+   ACCEPTED(mod_file_plan(&reader, &bytes, e));
+}
+
+static void row_mod_file_init(void)
+{
+   mod_reader reader, bad;
+   size_t bytes = 0;
+   unsigned char *memory;
+   mod_file_close(disk_file());
+   reader = bad = disk_reader();
+   CHECK(mod_file_plan(&reader, &bytes, &err) == MOD_RESULT_OK);
+   memory = fence(bytes, 0);
+   REFUSED_NULL(MOD_RESULT_ARG, mod_file_init(NULL, memory, bytes, e));
+   REFUSED_NULL(MOD_RESULT_ARG, mod_file_init(&reader, NULL, bytes, e));
+   bad.read = NULL;
+   REFUSED_NULL(MOD_RESULT_ARG, mod_file_init(&bad, memory, bytes, e));
+   REFUSED_NULL(MOD_RESULT_MEMORY, mod_file_init(&reader, memory, 0, e));
+   REFUSED_NULL(MOD_RESULT_MEMORY, mod_file_init(&reader, memory, bytes - 1, e));
+   for (size_t off = 1; off < 8; ++off)
+      REFUSED_NULL(MOD_RESULT_ALIGN, mod_file_init(&reader, memory + off, bytes - 8, e));
+   bad = reader;
+   --bad.size;
+   REFUSED_NULL(MOD_RESULT_FORMAT, mod_file_init(&bad, memory, bytes, e));
+   HOLDS(mod_file_init(&reader, memory, bytes, &err) != NULL && err.code == MOD_RESULT_OK && err.message);
+   CHECK(fenced());
+}
+
+static void row_mod_file_create(void)
+{
+   mod_reader reader, bad;
+   mod_allocator a = heap_allocator;
+   mod_file *f;
+   mod_file_close(disk_file());
+   reader = bad = disk_reader();
+   heap_start(0);
+   REFUSED_NULL(MOD_RESULT_ARG, mod_file_create(NULL, &a, e));
+   bad.read = NULL;
+   REFUSED_NULL(MOD_RESULT_ARG, mod_file_create(&bad, &a, e));
+   bad = reader;
+   bad.size = UINT64_MAX; /* believed; but what it says must be there */
+   disk.at[4] = 1;
+   REFUSED_NULL(MOD_RESULT_FORMAT, mod_file_create(&bad, &a, e));
+   disk.at[4] = 0;
+   --reader.size;
+   REFUSED_NULL(MOD_RESULT_FORMAT, mod_file_create(&reader, &a, e));
+   ++reader.size;
+   a.alloc = NULL;
+   REFUSED_NULL(MOD_RESULT_ARG, mod_file_create(&reader, &a, e));
+   a = heap_allocator;
+   a.free = NULL;
+   REFUSED_NULL(MOD_RESULT_ARG, mod_file_create(&reader, &a, e));
+   CHECK(heap.live == 0);
+   heap_start(1);
+   a = heap_allocator;
+   HOLDS(mod_file_create(&reader, &a, &err) == NULL && err.code == MOD_RESULT_MEMORY && is_sentence(err.message));
+   heap_start(0);
+   heap.offset = 4;
+   HOLDS(mod_file_create(&reader, &a, &err) == NULL && err.code == MOD_RESULT_ALIGN && heap.live == 0);
+   heap_start(0);
+   HOLDS((f = mod_file_create(&reader, &a, &err)) != NULL && err.code == MOD_RESULT_OK && heap.live == 1);
+   mod_file_close(f);
+   CHECK(heap.live == 0 && heap.frees_null == 0);
+}
+
+static void row_mod_file_close(void)
+{
+   mod_file_close(NULL);
+   note("mod_file_close(NULL)");
+}
+
+static void row_mod_file_tensors(void)
+{
+   mod_file *f = disk_file();
+   int count = 77;
+   HOLDS(mod_file_tensors(NULL, &count) == NULL && count == 0);
+   HOLDS(mod_file_tensors(NULL, NULL) == NULL);
+   HOLDS(mod_file_tensors(f, NULL) != NULL && mod_file_tensors(f, &count) != NULL);
+   CHECK(count == mod_model_param_count(model));
+   mod_file_close(f);
+}
+
+static void row_mod_file_meta(void)
+{
+   mod_file *f = disk_file();
+   HOLDS(mod_file_meta(NULL, "mod.format") == NULL && mod_file_meta(NULL, NULL) == NULL);
+   HOLDS(mod_file_meta(f, NULL) == NULL && mod_file_meta(f, "") == NULL && mod_file_meta(f, "1") == NULL);
+   HOLDS(mod_file_meta(f, "mod.format") != NULL);
+   mod_file_close(f);
+}
+
+static void row_mod_file_read(void)
+{
+   mod_file *f = disk_file();
+   mod_real out[64];
+   int count;
+   const mod_entry *t = mod_file_tensors(f, &count);
+   size_t n = t ? (size_t)(t->end - t->begin) / sizeof *out : 0;
+   CHECK(n == 64);
+   watch_out(out, sizeof out);
+   REFUSED(MOD_RESULT_ARG, mod_file_read(NULL, 0, out, n, e));
+   REFUSED(MOD_RESULT_ARG, mod_file_read(f, 0, NULL, n, e));
+   REFUSED(MOD_RESULT_ARG, mod_file_read(f, -1, out, n, e));
+   REFUSED(MOD_RESULT_ARG, mod_file_read(f, count, out, n, e));
+   REFUSED(MOD_RESULT_ARG, mod_file_read(f, INT32_MIN, out, n, e));
+   REFUSED(MOD_RESULT_ARG, mod_file_read(f, INT32_MAX, out, n, e));
+   REFUSED(MOD_RESULT_SHAPE, mod_file_read(f, 0, out, 0, e));
+   REFUSED(MOD_RESULT_SHAPE, mod_file_read(f, 0, out, n - 1, e));
+   REFUSED(MOD_RESULT_SHAPE, mod_file_read(f, 0, out, SIZE_MAX, e));
+   unwatch();
+   ACCEPTED(mod_file_read(f, 0, out, n, e));
+   mod_file_close(f);
+}
+
+static void row_mod_file_config(void)
+{
+   mod_file *f = disk_file();
+   mod_config out;
+   watch_out(&out, sizeof out);
+   REFUSED(MOD_RESULT_ARG, mod_file_config(NULL, &out, e));
+   REFUSED(MOD_RESULT_ARG, mod_file_config(f, NULL, e));
+   unwatch();
+   ACCEPTED(mod_file_config(f, &out, e));
+   mod_file_close(f);
+}
+
+static void row_mod_file_train_desc(void)
+{
+   mod_file *f = disk_file();
+   mod_train_desc out;
+   mod_save_desc d;
+   uint64_t position;
+   mod_reader reader;
+   watch_out(&out, sizeof out);
+   watch_out(&position, sizeof position);
+   REFUSED(MOD_RESULT_ARG, mod_file_train_desc(NULL, &out, &position, e));
+   REFUSED(MOD_RESULT_ARG, mod_file_train_desc(f, NULL, &position, e));
+   REFUSED(MOD_RESULT_STATE, mod_file_train_desc(f, &out, &position, e)); /* saved without a trainer */
+   mod_file_close(f);
+   unwatch();
+   memset(&d, 0, sizeof d);
+   d.trainer = trainer;
+   disk.size = 0;
+   CHECK(mod_save(model, &d, &disk_writer, &err) == MOD_RESULT_OK);
+   reader = disk_reader();
+   f = mod_file_create(&reader, NULL, &err);
+   ACCEPTED(mod_file_train_desc(f, &out, NULL, e));
+   ACCEPTED(mod_file_train_desc(f, &out, &position, e));
+   mod_file_close(f);
+}
+
+static void row_mod_file_load(void)
+{
+   mod_file *f = disk_file();
+   mod_config wide = cfg;
+   mod_model *other;
+   size_t n;
+   mod_real *weights = mod_model_params(model, &n);
+   wide.d_ff = 9;
+   other = mod_model_create(&wide, NULL, NULL);
+   watch(weights, n * sizeof *weights);
+   REFUSED(MOD_RESULT_ARG, mod_file_load(NULL, model, NULL, e));
+   REFUSED(MOD_RESULT_ARG, mod_file_load(f, NULL, NULL, e));
+   REFUSED(MOD_RESULT_ARG, mod_file_load(f, NULL, trainer, e));
+   REFUSED(MOD_RESULT_ARG, mod_file_load(f, other, trainer, e));
+   REFUSED(MOD_RESULT_FORMAT, mod_file_load(f, other, NULL, e));
+   REFUSED(MOD_RESULT_STATE, mod_file_load(f, model, trainer, e)); /* saved without a trainer */
+   ACCEPTED(mod_file_load(f, model, NULL, e)); /* the numbers that are there already */
+   CHECK(untouched());
+   unwatch();
+   mod_model_destroy(other);
+   mod_file_close(f);
+}
+
+static void row_mod_save_file(void)
+{
+   static char path[3000];
+   mod_save_desc d;
+   memset(&d, 0, sizeof d);
+   memset(path, 'x', sizeof path - 1);
+   REFUSED(MOD_RESULT_ARG, mod_save_file(NULL, NULL, "none/none", e));
+   REFUSED(MOD_RESULT_ARG, mod_save_file(model, NULL, NULL, e));
+   REFUSED(MOD_RESULT_ARG, mod_save_file(model, NULL, path, e));
+   REFUSED(MOD_RESULT_IO, mod_save_file(model, NULL, "no such folder/none", e));
+   REFUSED(MOD_RESULT_IO, mod_save_file(model, NULL, "", e));
+   d.n_meta = -1;
+   REFUSED(MOD_RESULT_ARG, mod_save_file(model, &d, "test_refuse.none", e));
+   CHECK(fopen("test_refuse.none", "rb") == NULL && fopen("test_refuse.none.tmp", "rb") == NULL);
+}
+
+static void row_mod_file_open(void)
+{
+   mod_allocator a = heap_allocator;
+   heap_start(0);
+   REFUSED_NULL(MOD_RESULT_ARG, mod_file_open(NULL, &a, e));
+   REFUSED_NULL(MOD_RESULT_IO, mod_file_open("no such folder/none", &a, e));
+   REFUSED_NULL(MOD_RESULT_IO, mod_file_open("", &a, e));
+   CHECK(heap.calls == 0);
 }
 
 /* -------------------------------------------------------------------------------------------- memory, all sizes -- */
@@ -2283,6 +2897,39 @@ static void test_failing_allocations(void)
    }
 }
 
+/* The same for sessions: every size, and an allocator that has nothing or breaks its promise. */
+static void test_session_memory(void)
+{
+   mod_session_desc d;
+   size_t bytes;
+   int tried = 0;
+   memset(&d, 0, sizeof d);
+   d.chunk = 3;
+   CHECK(mod_session_plan(&cfg, &d, &bytes, NULL, NULL) == MOD_RESULT_OK);
+   for (size_t size = 0; size <= bytes; size = next_size(size, bytes)) {
+      mod_session *s = mod_session_init(model, &d, fence(size, 8), size, &err);
+      CHECKF(size == bytes ? s != NULL : !s && err.code == MOD_RESULT_MEMORY, "session of %lu bytes, planned %lu",
+             (unsigned long)size, (unsigned long)bytes);
+      if (s) {
+         CHECK(mod_session_feed(s, good_tokens, 4, &err) == MOD_RESULT_OK && mod_session_peak(s) == bytes);
+         mod_session_destroy(s); /* its memory is ours: nothing to do */
+      }
+      CHECKF(fenced(), "session of %lu bytes", (unsigned long)size);
+      ++tried;
+   }
+   CHECK(tried > 150);
+   heap_start(1);
+   CHECK(!mod_session_create(model, &d, &heap_allocator, &err) && err.code == MOD_RESULT_MEMORY && heap.calls == 1);
+   heap_start(0);
+   heap.offset = 4;
+   CHECK(!mod_session_create(model, &d, &heap_allocator, &err) && err.code == MOD_RESULT_ALIGN && heap.live == 0);
+   heap_start(2); /* each session is one block, and nothing is allocated after set-up */
+   session = mod_session_create(model, &d, &heap_allocator, &err);
+   CHECK(session && mod_session_feed(session, good_tokens, 4, NULL) == MOD_RESULT_OK);
+   mod_session_destroy(session);
+   CHECK(heap.calls == 1 && heap.live == 0 && heap.frees_null == 0);
+}
+
 /* -------------------------------------------------------------------------------------------- the table of rows -- */
 
 typedef struct row {
@@ -2310,7 +2957,15 @@ static const row rows[] = {
    ROW(mod_model_forward), ROW(mod_forward_logits), ROW(mod_config_flops), ROW(mod_train_resolve), ROW(mod_train_lr),
    ROW(mod_trainer_init), ROW(mod_trainer_create), ROW(mod_trainer_destroy), ROW(mod_train_step),
    ROW(mod_train_accumulate), ROW(mod_train_update), ROW(mod_trainer_forward), ROW(mod_trainer_grads),
-   ROW(mod_trainer_peak), ROW(mod_sample),
+   ROW(mod_trainer_peak), ROW(mod_trainer_step), ROW(mod_sample),
+   /* Calibration and sessions. */
+   ROW(mod_model_calibrate), ROW(mod_session_plan), ROW(mod_session_init), ROW(mod_session_create),
+   ROW(mod_session_destroy), ROW(mod_session_reset), ROW(mod_session_feed), ROW(mod_session_logits),
+   ROW(mod_session_length), ROW(mod_session_cached), ROW(mod_session_peak),
+   /* files */
+   ROW(mod_save), ROW(mod_file_plan), ROW(mod_file_init), ROW(mod_file_create), ROW(mod_file_close),
+   ROW(mod_file_tensors), ROW(mod_file_meta), ROW(mod_file_read), ROW(mod_file_config), ROW(mod_file_train_desc),
+   ROW(mod_file_load), ROW(mod_save_file), ROW(mod_file_open),
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
@@ -2365,6 +3020,7 @@ int main(int argc, char **argv)
    row_name = "";
    test_small_memory();
    test_failing_allocations();
+   test_session_memory();
    mod_trainer_destroy(trainer);
    mod_tape_destroy(tape);
    mod_model_destroy(model);
