@@ -26,6 +26,17 @@ ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.asan-*.a >/dev/null 2>&1 ||
 need qemu-aarch64 qemu-user
 need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 need s390x-linux-gnu-gcc gcc-s390x-linux-gnu libc6-dev-s390x-cross
+need arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf libc6-dev-armhf-cross
+need musl-gcc musl-tools
+need tcc tcc
+# WebAssembly: clang's linker, a libc, clang's helpers; node, to run it, is large: it is used if it is there.
+need wasm-ld lld
+[ -e /usr/include/wasm32-wasi/stdio.h ] || want="$want wasi-libc"
+ls /usr/lib/llvm-*/lib/clang/*/lib/wasi/libclang_rt.builtins-wasm32.a >/dev/null 2>&1 ||
+   want="$want libclang-rt-dev-wasm32"
+# Windows: one of the two thread models (gcc-mingw-w64-x86-64 is both), and wine for 64-bit programs alone.
+need x86_64-w64-mingw32-gcc gcc-mingw-w64-x86-64-win32
+[ "$(uname -m)" != x86_64 ] || need wine wine64 wine
 # 32-bit x86: gcc-multilib would remove the cross compilers above, gcc-<version>-multilib does not.
 version=$(gcc -dumpversion 2>/dev/null | cut -d. -f1)
 [ "$(uname -m)" != x86_64 ] || [ -e /usr/include/gnu/stubs-32.h ] || want="$want gcc-${version:-12}-multilib"
