@@ -61,11 +61,11 @@ all: $(EXAMPLES)
 run: $(BUILD)/lm
 	@./$(BUILD)/lm run
 
-programs: $(TESTS) $(HASHES)
+programs: $(TESTS) $(HASHES) $(BUILD)/lm
 
 test:
 	@$(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(CORES)) programs
-	@CC="$(CC)" sh tests/run.sh $(SKIPS) $(TESTS) $(HASHES) tests/readme.sh
+	@CC="$(CC)" CXX="$(CXX)" JOBS=$(CORES) sh tests/run.sh $(SKIPS) $(TESTS) $(HASHES) tests/readme.sh tests/lm.sh
 
 check:
 	@bash tests/check.sh
@@ -88,7 +88,7 @@ $(BUILD)/flags: FORCE
 	@mkdir -p $(BUILD)
 	@echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' >$@
 
-TEST_DEPS := mod.h tests/test.h $(wildcard tests/*_f64.c) $(BUILD)/flags
+TEST_DEPS := mod.h tests/test.h $(wildcard tests/*_f64.c examples/common/*.h) $(BUILD)/flags
 
 $(HASH_C): $(BUILD)/test_hash-%: tests/test_hash.c $(TEST_DEPS)
 	$(CC) -std=$(firstword $(subst -, ,$*)) -$(lastword $(subst -, ,$*)) $(WARN) $(OPENMP) $< -o $@ $(LDFLAGS) $(LDLIBS)

@@ -1,23 +1,25 @@
-/* lm.c - a small language model of bytes, from text to text in one go: train, evaluate, sample, look inside
+/* lm.c - a small language model of bytes: train it, stop, go on, sample, evaluate, look inside
 
       cc -O3 -fopenmp lm.c -o lm -lm
-      ./lm run                 trains on mod.h and docs/ of this checkout: a model of its own source
-      ./lm run --data FILE     on any other file
+      ./lm train --data FILE --out model.safetensors
+      ./lm sample model.safetensors
       ./lm --help
 
-   The order of things is in run(), at the end of the file. Apart from the clock, which decides how many steps there
-   are unless --steps says so, everything is a pure function of the text and the seed.
+   Each command is a function near the end of the file. Apart from the clock, which decides how many steps `lm run`
+   takes unless --steps says so, everything is a pure function of the text and the seed.
 */
 #if defined(__unix__) || defined(__APPLE__)
 #define LM_POSIX 1
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
 #endif
+#define _FILE_OFFSET_BITS 64
 #include <dirent.h>
 #include <unistd.h>
 #endif
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,142 +30,139 @@
 
 #define MOD_IMPLEMENTATION
 #include "../mod.h"
+#include "common/durable.h"
+#include "common/map.h"
+#include "common/options.h"
+#include "common/text.h"
 
-/* The size of the model: what a small machine learns something with in a minute. Change it here. */
-enum { VOCAB = 256, CONTEXT = 128, LAYERS = 6, WIDTH = 48, HEADS = 3, SEQS = 4 };
-enum { EVAL_WINDOWS = 64, MAP_COLUMNS = 76, TAB = 10 };
-enum { EXIT_USAGE = 2 }; /* EXIT_FAILURE: the run failed */
+#define VERSION "0.2.0"
+enum { PART_ALL = TEXT_N_PARTS }; /* beside text.h's parts: the text is then not cut */
+enum { VOCAB = 256, MAX_LAYERS = 1024, CALIBRATION_SEQS = 64 };
+enum { EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 }; /* 130 is what shells say of Ctrl-C */
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
 
-typedef struct options {
-   const char *data, *prompt;
-   int steps, threads, dense, gate, tokens;
-   double seconds, capacity, temperature, top_p;
-   uint64_t seed;
-} options;
+static const char *const gate_names[] = {"", "raw", "sigmoid", "tanh", "one", NULL};         /* by mod_gate_kind */
+static const char *const causal_names[] = {"", "predictor", "router", "both", "none", NULL}; /* by mod_causal */
+static const char *const part_names[] = {"train", "validation", "test", "all", NULL};        /* by part */
 
-static const char *const gate_names[] = {"", "raw", "sigmoid", "tanh", "one"}; /* in the order of mod_gate_kind */
+/* What was asked for; 0 or NULL where nothing was. */
+static struct {
+   option_list data;
+   const char *out, *resume, *prompt, *text, *svg, *csv, *word[1];
+   int layers, width, heads, context, every, gate, causal, dense, seqs, steps, threads, keep, calibrate, stream;
+   int tokens, top_k, part, windows, columns, topk, tensors, n_words;
+   double capacity, lr, seconds, save_every, temperature, top_p;
+   uint64_t seed, at;
+} o;
 
-static void help(FILE *to)
+static void set_defaults(void)
 {
-   fputs("lm - trains a small Mixture-of-Depths model on the bytes of a text, and shows what it learned\n"
-         "\n"
-         "   lm run [options]     train, evaluate, sample, draw which tokens went through which block\n"
-         "\n"
-         "   --data FILE          the text; its last tenth is held out        (default: mod.h and docs/*.md in here)\n"
-         "   --seconds S          time for everything; decides the number of steps               (default 75)\n"
-         "   --steps N            that many steps instead, however long they take\n"
-         "   --seed N             of weights, windows of text and sampling                       (default 1)\n"
-         "   --threads N          never changes a result                (default: what is fastest here, at most 4)\n"
-         "\n"
-         "   --dense              route nothing: every token goes through every block\n"
-         "   --capacity C         share of the tokens that a routed block takes, 0 < C <= 1      (default 0.125)\n"
-         "   --gate G             raw, sigmoid, tanh or one: how the router's score scales       (default raw)\n"
-         "\n"
-         "   --prompt TEXT        what the sample goes on from                                   (default \"/* \")\n"
-         "   --tokens N           length of the sample                                           (default 400)\n"
-         "   --temperature X      0: always the likeliest byte                                   (default 0.8)\n"
-         "   --top-p P            only the likeliest bytes that make up P, 0 < P <= 1            (default 1)\n"
-         "\n"
-         "exit status: 0 done, 1 it failed, 2 it was not asked properly\n",
-         to);
+   o.layers = 6; o.width = 48; o.heads = 3; o.context = 128; o.every = 2; o.capacity = 0.125; o.gate = MOD_GATE_RAW;
+   o.causal = MOD_CAUSAL_PREDICTOR;
+   o.seqs = 4; o.lr = 1e-2; o.seconds = 75; o.save_every = 60; o.seed = 1;
+   o.tokens = 400; o.temperature = 0.8; o.top_p = 1; o.prompt = "\n";
+   o.part = TEXT_TEST; o.windows = 64; o.columns = 76;
 }
 
-static int bad_option(const char *name, const char *value, const char *wanted)
-{
-   fprintf(stderr, "lm: %s %s: expected %s\n", name, value, wanted);
-   return 0;
-}
+#define TRAINED_ON "                    (default: what the model was trained on)"
+#define OPTION_STREAM \
+   {"--stream", NULL, OPTION_FLAG, &o.stream, 0, 0, NULL, \
+    "read the text window by window: for one that is larger than memory"}
+#define OPTION_THREADS \
+   {"--threads", "N", OPTION_INT, &o.threads, 1, 256, NULL, \
+    "never changes a result                       (default: what is fastest, at most 4)"}
+#define OPTIONS_MODEL \
+   {"--layers", "N", OPTION_INT, &o.layers, 1, MAX_LAYERS, NULL, \
+    "blocks                                                            (default 6)"}, \
+   {"--width", "N", OPTION_INT, &o.width, 2, 65536, NULL, \
+    "numbers in a token's row, a multiple of 2 heads                  (default 48)"}, \
+   {"--heads", "N", OPTION_INT, &o.heads, 1, 1024, NULL, \
+    "of attention                                                      (default 3)"}, \
+   {"--context", "N", OPTION_INT, &o.context, 2, 1 << 20, NULL, \
+    "bytes that it sees at most                                      (default 128)"}, \
+   {"--capacity", "C", OPTION_ABOVE, &o.capacity, 0, 1, NULL, \
+    "share of the tokens that a routed block takes, at most 1      (default 0.125)"}, \
+   {"--every", "N", OPTION_INT, &o.every, 1, MAX_LAYERS, NULL, \
+    "every Nth block is routed                                         (default 2)"}, \
+   {"--gate", "G", OPTION_CHOICE, &o.gate, 0, 0, gate_names, \
+    "raw, sigmoid, tanh or one: how the router's score scales        (default raw)"}, \
+   {"--causal", "C", OPTION_CHOICE, &o.causal, 0, 0, causal_names, \
+    "predictor, router, both or none: what learns to decide\n" \
+    "without looking ahead                                     (default predictor)"}, \
+   {"--dense", NULL, OPTION_FLAG, &o.dense, 0, 0, NULL, \
+    "route nothing: every token goes through every block"}, \
+   {"--seqs", "N", OPTION_INT, &o.seqs, 1, 4096, NULL, \
+    "windows of text in a step                                         (default 4)"}, \
+   {"--lr", "X", OPTION_ABOVE, &o.lr, 0, 10, NULL, \
+    "highest learning rate                                          (default 0.01)"}, \
+   {"--seed", "N", OPTION_COUNT, &o.seed, 0, 0, NULL, \
+    "of weights, windows and sampling                                  (default 1)"}
+#define OPTIONS_SAMPLE \
+   {"--prompt", "TEXT", OPTION_TEXT, &o.prompt, 0, 0, NULL, \
+    "what to go on from; - reads it from standard input           (default a new line)"}, \
+   {"--tokens", "N", OPTION_INT, &o.tokens, 0, 1000000000, NULL, \
+    "how many bytes                                                  (default 400)"}, \
+   {"--temperature", "X", OPTION_REAL, &o.temperature, 0, 100, NULL, \
+    "0: always the likeliest byte                                    (default 0.8)"}, \
+   {"--top-p", "P", OPTION_ABOVE, &o.top_p, 0, 1, NULL, \
+    "only the likeliest bytes that make up P                           (default 1)"}, \
+   {"--top-k", "N", OPTION_INT, &o.top_k, 1, VOCAB, NULL, \
+    "only the N likeliest bytes                                      (default all)"}
 
-static int parse_int(const char *name, const char *value, long least, long most, int *out)
-{
-   char *end, wanted[64];
-   errno = 0;
-   long x = strtol(value, &end, 10);
-   snprintf(wanted, sizeof wanted, "a whole number from %ld to %ld", least, most);
-   if (errno || end == value || *end || x < least || x > most) return bad_option(name, value, wanted);
-   *out = (int)x;
-   return 1;
-}
-
-/* least <= x <= most; or least < x, with `open` */
-static int parse_real(const char *name, const char *value, double least, int open, double most, double *out)
-{
-   char *end, wanted[64];
-   double x = strtod(value, &end);
-   snprintf(wanted, sizeof wanted, open ? "a number above %g, at most %g" : "a number from %g to %g", least, most);
-   if (end == value || *end || !(open ? x > least : x >= least) || !(x <= most)) return bad_option(name, value, wanted);
-   *out = x;
-   return 1;
-}
-
-static int parse_seed(const char *name, const char *value, uint64_t *out)
-{
-   char *end;
-   errno = 0;
-   unsigned long long x = strtoull(value, &end, 10);
-   if (errno || end == value || *end || value[0] == '-') return bad_option(name, value, "a whole number");
-   *out = (uint64_t)x;
-   return 1;
-}
-
-static int parse_gate(const char *name, const char *value, int *out)
-{
-   for (int g = MOD_GATE_RAW; g <= MOD_GATE_ONE; ++g)
-      if (strcmp(value, gate_names[g]) == 0) {
-         *out = g;
-         return 1;
-      }
-   return bad_option(name, value, "raw, sigmoid, tanh or one");
-}
-
-/* 1: run; 0: asked for help; -1: wrong, and said so */
-static int parse(int argc, char **argv, options *o)
-{
-   memset(o, 0, sizeof *o);
-   o->seconds = 75; o->seed = 1; o->tokens = 400; o->temperature = 0.8; o->top_p = 1; o->prompt = "/* ";
-   o->gate = MOD_GATE_RAW;
-   for (int i = 1; i < argc; ++i)
-      if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return 0;
-   if (argc < 2 || strcmp(argv[1], "run") != 0) {
-      if (argc < 2) fprintf(stderr, "lm: what shall I do?\n\n");
-      else fprintf(stderr, "lm: unknown command '%s'\n\n", argv[1]);
-      help(stderr);
-      return -1;
-   }
-   for (int i = 2; i < argc; ++i) {
-      const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
-      int ok = 1;
-      if (strcmp(name, "--dense") == 0) {
-         o->dense = 1;
-         continue;
-      }
-      static const char *const with_value[] = {"--data", "--prompt", "--steps", "--seconds", "--seed", "--threads",
-                                               "--tokens", "--gate", "--capacity", "--temperature", "--top-p"};
-      int known = 0;
-      for (size_t j = 0; j < sizeof with_value / sizeof with_value[0]; ++j)
-         known |= strcmp(name, with_value[j]) == 0;
-      if (!known || !value) {
-         fprintf(stderr, known ? "lm: %s needs a value\n" : "lm: unknown option '%s'; lm --help lists them\n", name);
-         return -1;
-      }
-      ++i;
-      if (strcmp(name, "--data") == 0) o->data = value;
-      if (strcmp(name, "--prompt") == 0) ok = *value ? (o->prompt = value, 1) : bad_option(name, "''", "some text");
-      if (strcmp(name, "--steps") == 0) ok = parse_int(name, value, 1, 100000000, &o->steps);
-      if (strcmp(name, "--seconds") == 0) ok = parse_real(name, value, 1, 0, 1e7, &o->seconds);
-      if (strcmp(name, "--seed") == 0) ok = parse_seed(name, value, &o->seed);
-      if (strcmp(name, "--threads") == 0) ok = parse_int(name, value, 1, 256, &o->threads);
-      if (strcmp(name, "--tokens") == 0) ok = parse_int(name, value, 0, 1000000, &o->tokens);
-      if (strcmp(name, "--gate") == 0) ok = parse_gate(name, value, &o->gate);
-      if (strcmp(name, "--capacity") == 0) ok = parse_real(name, value, 0, 1, 1, &o->capacity);
-      if (strcmp(name, "--temperature") == 0) ok = parse_real(name, value, 0, 0, 100, &o->temperature);
-      if (strcmp(name, "--top-p") == 0) ok = parse_real(name, value, 0, 1, 1, &o->top_p);
-      if (!ok) return -1;
-   }
-   return 1;
-}
+static const option run_options[] = {
+   {"--data", "FILE", OPTION_LIST, &o.data, 0, 0, NULL,
+    "a text; may be given again             (default: mod.h and docs/*.md in here)"},
+   {"--seconds", "S", OPTION_REAL, &o.seconds, 1, 1e7, NULL,
+    "time for everything; decides the number of steps                 (default 75)"},
+   {"--steps", "N", OPTION_INT, &o.steps, 1, 1e8, NULL, "that many steps instead, however long they take"},
+   {"--out", "MODEL", OPTION_TEXT, &o.out, 0, 0, NULL, "keep what was learned in this file"},
+   OPTIONS_MODEL, OPTIONS_SAMPLE, OPTION_THREADS};
+static const option train_options[] = {
+   {"--data", "FILE", OPTION_LIST, &o.data, 0, 0, NULL,
+    "a text; may be given again. Of each, 90% is trained on, then come 5% for\nvalidation and 5% for tests"},
+   OPTION_STREAM,
+   {"--out", "MODEL", OPTION_TEXT, &o.out, 0, 0, NULL,
+    "the file to write                                 (default model.safetensors)"},
+   {"--resume", "MODEL", OPTION_TEXT, &o.resume, 0, 0, NULL,
+    "go on from this file, to the bit, with the settings in it; writes it again\nunless there is an --out"},
+   {"--steps", "N", OPTION_INT, &o.steps, 1, 1e8, NULL,
+    "length of the training                                         (default 1000)"},
+   {"--save-every", "S", OPTION_REAL, &o.save_every, 0, 1e7, NULL,
+    "seconds between checkpoints                                      (default 60)"},
+   {"--keep", "N", OPTION_INT, &o.keep, 0, 99, NULL,
+    "older checkpoints to keep, as MODEL.1, MODEL.2, ...               (default 0)"},
+   {"--calibrate", NULL, OPTION_FLAG, &o.calibrate, 0, 0, NULL,
+    "at the end, set the thresholds so that on the validation text routed blocks\ntake no more than their capacity"},
+   OPTIONS_MODEL, OPTION_THREADS};
+static const option sample_options[] = {
+   OPTIONS_SAMPLE,
+   {"--seed", "N", OPTION_COUNT, &o.seed, 0, 0, NULL,
+    "another seed, another text                                        (default 1)"},
+   OPTION_THREADS};
+static const option eval_options[] = {
+   {"--data", "FILE", OPTION_LIST, &o.data, 0, 0, NULL, "the text" TRAINED_ON},
+   OPTION_STREAM,
+   {"--part", "P", OPTION_CHOICE, &o.part, 0, 0, part_names,
+    "train, validation, test or all of it                           (default test)"},
+   {"--windows", "N", OPTION_INT, &o.windows, 1, 1e8, NULL,
+    "how many windows of the context's length, spread evenly          (default 64)"},
+   OPTION_THREADS};
+static const option routes_options[] = {
+   {"--text", "TEXT", OPTION_TEXT, &o.text, 0, 0, NULL, "the text to look at"},
+   {"--data", "FILE", OPTION_LIST, &o.data, 0, 0, NULL, "or a file with it  " TRAINED_ON},
+   {"--at", "N", OPTION_COUNT, &o.at, 0, 0, NULL,
+    "from which byte of the file on                     (default: its test part's)"},
+   {"--tokens", "N", OPTION_INT, &o.tokens, 1, 1 << 20, NULL,
+    "how many bytes, at most the context                    (default: the context)"},
+   {"--columns", "N", OPTION_INT, &o.columns, 8, 4096, NULL,
+    "bytes beside each other                                          (default 76)"},
+   {"--topk", NULL, OPTION_FLAG, &o.topk, 0, 0, NULL,
+    "as in training: each block takes its k best, looking ahead"},
+   {"--svg", "FILE", OPTION_TEXT, &o.svg, 0, 0, NULL, "draw it into this file instead"},
+   {"--csv", "FILE", OPTION_TEXT, &o.csv, 0, 0, NULL, "the router's scores as numbers; - is standard output"}};
+static const option info_options[] = {
+   {"--tensors", NULL, OPTION_FLAG, &o.tensors, 0, 0, NULL, "list them: name, type, shape"}};
 
 /* ---- small things ------------------------------------------------------------------------------------------------ */
 
@@ -208,7 +207,27 @@ static const char *minutes(number out, double s)
    return out;
 }
 
+#ifdef LM_POSIX
+static int by_name(const void *a, const void *b) { return strcmp((const char *)a, (const char *)b); }
+#endif
+
 static double bits(double nats) { return nats / log(2.0); }
+
+/* An error of the library, with its place. Returns 0, as all that can fail here do then. */
+static int failed(const char *during, const mod_error *err)
+{
+   fprintf(stderr, "lm: %s: %s", during, err->message);
+   if (err->block >= 0) fprintf(stderr, " (block %d)", err->block + 1);
+   if (err->where >= 0) fprintf(stderr, " (at %lld)", (long long)err->where);
+   fputc('\n', stderr);
+   return 0;
+}
+
+static int failed_file(const char *path, const char *message)
+{
+   fprintf(stderr, "lm: %s: %s\n", path, message);
+   return 0;
+}
 
 /* OpenMP's threads spin while they wait, and when another program wants their processor that costs far more than it
    wins: measured, a step took 3 to 6 times as long. They wait passively if the environment says so before the program
@@ -223,116 +242,81 @@ static void wait_passively(char **argv)
 #endif
 }
 
-/* ---- the text ---------------------------------------------------------------------------------------------------- */
-
-typedef struct text {
-   unsigned char *bytes;
-   size_t n, n_train, reserved; /* [0, n_train) is trained on, the rest is held out */
-   int n_files;
-} text;
-
-/* Appends a file. 0 if it cannot be read. */
-static int text_append(text *t, const char *path)
+/* Ctrl-C once: finish the step, save, stop. Twice: stop at once; files are whole at every moment. */
+static volatile sig_atomic_t interrupted;
+static void on_signal(int which)
 {
-   FILE *f = fopen(path, "rb");
-   if (!f) return 0;
-   for (;;) {
-      if (t->n == t->reserved) {
-         size_t more = t->reserved ? t->reserved * 2 : (size_t)1 << 20;
-         unsigned char *bytes = more > t->reserved ? (unsigned char *)realloc(t->bytes, more) : NULL;
-         if (!bytes) {
-            fclose(f);
-            errno = ENOMEM;
-            return 0;
-         }
-         t->bytes = bytes; t->reserved = more;
-      }
-      size_t got = fread(t->bytes + t->n, 1, t->reserved - t->n, f);
-      if (!got) break;
-      t->n += got;
-   }
-   int ok = !ferror(f);
-   fclose(f);
-   t->n_files += ok;
-   return ok;
+   interrupted = 1;
+   signal(which, SIG_DFL);
 }
 
-#ifdef LM_POSIX
-static int by_name(const void *a, const void *b) { return strcmp((const char *)a, (const char *)b); }
-#endif
-
-/* The .md files of docs/ in order of name. What is not there is not read. */
-static void text_append_docs(text *t)
-{
-#ifdef LM_POSIX
-   enum { MAX_FILES = 64, MAX_NAME = 264 };
-   static char names[MAX_FILES][MAX_NAME];
-   int n = 0;
-   DIR *dir = opendir("docs");
-   if (!dir) return;
-   for (struct dirent *e; n < MAX_FILES && (e = readdir(dir)) != NULL;) {
-      size_t length = strlen(e->d_name);
-      if (length > 3 && length < MAX_NAME - 6 && strcmp(e->d_name + length - 3, ".md") == 0)
-         snprintf(names[n++], MAX_NAME, "docs/%s", e->d_name);
-   }
-   closedir(dir);
-   qsort(names, (size_t)n, sizeof names[0], by_name);
-   for (int i = 0; i < n; ++i) text_append(t, names[i]);
-#else
-   (void)t;
-#endif
-}
-
-/* The text, split. 0 after saying what is wrong. */
-static int text_read(text *t, const options *o)
-{
-   if (!o->data) text_append_docs(t);
-   const char *path = o->data ? o->data : "mod.h";
-   if (!text_append(t, path)) {
-      fprintf(stderr, "lm: %s: %s%s\n", path, strerror(errno),
-              o->data ? "" : "; run it from the folder of the checkout, or say --data FILE");
-      return 0;
-   }
-   t->n_train = t->n - t->n / 10;
-   if (t->n - t->n_train < CONTEXT + 1) {
-      fprintf(stderr, "lm: %s: %lu bytes are too few; at least %d are needed\n", path, (unsigned long)t->n,
-              10 * (CONTEXT + 1));
-      return 0;
-   }
-   return 1;
-}
-
-/* ---- the model and its batches ----------------------------------------------------------------------------------- */
+/* ---- the model, its text and its file ---------------------------------------------------------------------------- */
 
 typedef struct lm {
-   options o;
-   text text;
+   text_corpus text;
+   uint64_t text_hash;
    mod_config cfg;
    mod_train_desc how;
-   mod_plan plan;
    mod_model *model;
    mod_trainer *trainer;
-   mod_tape *tape; /* forward only: to evaluate and sample */
+   mod_tape *tape; /* forward only: to evaluate */
+   mod_file *file;
    mod_batch batch;
-   int tokens[SEQS * CONTEXT], targets[SEQS * CONTEXT];
+   int *tokens, *targets; /* [batch] */
    double began;
 } lm;
 
-/* What the model is and how it is trained, but for the number of steps. */
-static void describe(lm *m)
+/* Buffers for n_seqs windows of the context's length. */
+static int make_batch(lm *m, int n_seqs)
 {
-   m->cfg.vocab_size = VOCAB; m->cfg.context = CONTEXT; m->cfg.n_layers = LAYERS;
-   m->cfg.d_model = WIDTH; m->cfg.n_heads = HEADS;
-   m->cfg.capacity = m->o.capacity;
-   m->cfg.gate = m->o.gate;
-   if (m->o.dense) m->cfg.select = MOD_SELECT_ALL;
-   m->cfg = mod_config_resolve(&m->cfg);
+   size_t n = (size_t)n_seqs * (size_t)m->cfg.context;
+   free(m->tokens);
+   free(m->targets);
+   m->tokens = (int *)malloc(n * sizeof(int));
+   m->targets = (int *)malloc(n * sizeof(int));
+   m->batch.n_seqs = n_seqs;
+   m->batch.length = m->cfg.context;
+   m->batch.tokens = m->tokens;
+   m->batch.targets = m->targets;
+   m->batch.mode = MOD_MODE_TOPK;
+   return m->tokens && m->targets ? 1 : failed_file("memory", strerror(ENOMEM));
+}
 
-   m->how.n_seqs = SEQS;
-   m->how.lr = 1e-2;
-   m->how.weight_decay = 0.1;
-   m->how.clip_norm = 1;
-   m->how.seed = m->o.seed;
+/* A forward-only tape for the batch in both modes: exactly as large as the larger one needs. */
+static int make_tape(lm *m)
+{
+   mod_tape_desc desc = {0};
+   mod_error err;
+   size_t most = 0;
+   desc.forward_only = 1;
+   desc.n_threads = m->how.n_threads;
+   for (int mode = MOD_MODE_TOPK; mode <= MOD_MODE_CAUSAL; ++mode) {
+      size_t bytes;
+      m->batch.mode = mode;
+      if (mod_forward_plan(&m->cfg, &m->batch, &desc, &bytes, &err) != MOD_RESULT_OK) return failed("memory", &err);
+      if (bytes > most) most = bytes;
+   }
+   mod_tape_destroy(m->tape);
+   m->tape = mod_tape_create(&desc, most, NULL, &err);
+   return m->tape ? 1 : failed("memory", &err);
+}
+
+/* What the options say of the model and its training, but for the number of steps. */
+static int make_model(lm *m)
+{
+   mod_error err;
+   m->cfg.vocab_size = VOCAB; m->cfg.context = o.context; m->cfg.n_layers = o.layers;
+   m->cfg.d_model = o.width; m->cfg.n_heads = o.heads;
+   m->cfg.capacity = o.capacity; m->cfg.gate = o.gate; m->cfg.causal = o.causal;
+   m->cfg.route_first = m->cfg.route_every = o.every;
+   if (o.dense) m->cfg.select = MOD_SELECT_ALL;
+   m->how.n_seqs = o.seqs;
+   m->how.lr = o.lr; m->how.weight_decay = 0.1; m->how.clip_norm = 1;
+   m->how.seed = o.seed;
+   m->model = mod_model_create(&m->cfg, NULL, &err);
+   if (!m->model || mod_model_randomize(m->model, o.seed, &err) != MOD_RESULT_OK) return failed("model", &err);
+   m->cfg = mod_model_config(m->model);
+   return 1;
 }
 
 static void set_steps(lm *m, int steps)
@@ -341,102 +325,173 @@ static void set_steps(lm *m, int steps)
    m->how.warmup = steps < 10 ? 1 : steps < 1000 ? steps / 10 : 100;
 }
 
-static void set_batch(lm *m, int n_seqs, int length, int with_targets, int mode)
-{
-   m->batch.n_seqs = n_seqs;
-   m->batch.length = length;
-   m->batch.tokens = m->tokens;
-   m->batch.targets = with_targets ? m->targets : NULL;
-   m->batch.mode = mode;
-}
-
-/* Sequence s of the batch: CONTEXT bytes from `offset`, each with its successor as the target. */
-static void window(lm *m, int s, size_t offset)
-{
-   const unsigned char *from = m->text.bytes + offset;
-   for (int i = 0; i < CONTEXT; ++i) {
-      m->tokens[s * CONTEXT + i] = from[i];
-      m->targets[s * CONTEXT + i] = from[i + 1];
-   }
-}
-
-static void training_batch(lm *m, int step)
-{
-   for (int s = 0; s < SEQS; ++s) {
-      uint64_t draw = mod_random_bits(m->o.seed, mod_random_stream("lm.window"), (uint64_t)step * SEQS + (uint64_t)s);
-      window(m, s, (size_t)(draw % (uint64_t)(m->text.n_train - CONTEXT)));
-   }
-}
-
-/* An error of the library, with its place. */
-static int failed(const char *during, const mod_error *err)
-{
-   fprintf(stderr, "lm: %s: %s", during, err->message);
-   if (err->block >= 0) fprintf(stderr, " (block %d)", err->block + 1);
-   if (err->where >= 0) fprintf(stderr, " (at %lld)", (long long)err->where);
-   fputc('\n', stderr);
-   return 0;
-}
-
-static int build_model(lm *m)
+static int open_file(lm *m, const char *path)
 {
    mod_error err;
+   mod_file_close(m->file);
+   errno = 0;
+   m->file = mod_file_open(path, NULL, &err);
+   if (m->file) return 1;
+   return err.code == MOD_RESULT_IO && errno ? failed_file(path, strerror(errno)) : failed(path, &err);
+}
+
+/* The model in a file. The file stays open: its metadata is asked later. */
+static int open_model(lm *m, const char *path)
+{
+   mod_error err;
+   if (!open_file(m, path)) return 0;
+   if (mod_file_config(m->file, &m->cfg, &err) != MOD_RESULT_OK) return failed(path, &err);
+   if (m->cfg.vocab_size != VOCAB) return failed_file(path, "its tokens are not bytes");
    m->model = mod_model_create(&m->cfg, NULL, &err);
-   if (m->model && mod_model_randomize(m->model, m->o.seed, &err) == MOD_RESULT_OK) return 1;
-   return failed("model", &err);
+   if (!m->model) return failed(path, &err);
+   m->cfg = mod_model_config(m->model);
+   return 1;
 }
 
-/* The tape to evaluate and sample with: no gradients, and exactly as large as the larger of the two modes needs. */
-static int build_tape(lm *m)
+/* Its parameters and thresholds and, if there is a trainer, the state of that. */
+static int load_model(lm *m, const char *path)
 {
    mod_error err;
-   mod_tape_desc forward = {0};
-   size_t most = 0;
-   forward.forward_only = 1;
-   forward.n_threads = m->how.n_threads;
-   for (int mode = MOD_MODE_TOPK; mode <= MOD_MODE_CAUSAL; ++mode) {
-      size_t bytes;
-      set_batch(m, SEQS, CONTEXT, 1, mode);
-      if (mod_forward_plan(&m->cfg, &m->batch, &forward, &bytes, &err) != MOD_RESULT_OK) return failed("plan", &err);
-      if (bytes > most) most = bytes;
+   return mod_file_load(m->file, m->model, m->trainer, &err) == MOD_RESULT_OK ? 1 : failed(path, &err);
+}
+
+static int failed_text(const text_error *err)
+{
+   const char *why = err->code ? strerror(err->code) : err->message;
+   return failed_file(err->path ? err->path : "text", why);
+}
+
+/* Sequence s of the batch: the window at a position of the text. */
+static int window(lm *m, int s, uint64_t position)
+{
+   text_error err;
+   size_t at = (size_t)s * (size_t)m->cfg.context;
+   if (text_read(&m->text, position, m->cfg.context, m->tokens + at, m->targets + at, &err)) return 1;
+   return failed_text(&err);
+}
+
+static int part_of(int part) { return part == PART_ALL ? TEXT_TRAIN : part; }
+
+/* How many windows evaluation takes from a part: what was asked for, or what there is. */
+static uint64_t even_windows(const lm *m, int part, int wanted)
+{
+   uint64_t all = text_windows(&m->text, part, m->cfg.context);
+   return (uint64_t)wanted < all ? (uint64_t)wanted : all;
+}
+
+/* Where a model came from: these stand in its file. */
+static const char *const key_version = "lm.version", *const key_files = "lm.text.files",
+                  *const key_bytes = "lm.text.bytes", *const key_hash = "lm.text.fnv1a";
+
+/* mod.h and the .md files of docs/, in order of name. */
+static void default_text(void)
+{
+   o.data.item[o.data.n++] = "mod.h";
+#ifdef LM_POSIX
+   static char names[OPTION_LIST_MOST][264];
+   int n = 0;
+   DIR *dir = opendir("docs");
+   if (!dir) return;
+   for (struct dirent *e; n < OPTION_LIST_MOST - 1 && (e = readdir(dir)) != NULL;) {
+      size_t length = strlen(e->d_name);
+      if (length > 3 && length < 256 && strcmp(e->d_name + length - 3, ".md") == 0)
+         snprintf(names[n++], sizeof names[0], "docs/%s", e->d_name);
    }
-   m->tape = mod_tape_create(&forward, most, NULL, &err);
-   return m->tape ? 1 : failed("memory", &err);
+   closedir(dir);
+   qsort(names, (size_t)n, sizeof names[0], by_name);
+   for (int i = 0; i < n; ++i) o.data.item[o.data.n++] = names[i];
+#endif
+}
+
+/* The text: of --data, or of the files that the model was trained on, which must be what they were. */
+static int open_text(lm *m)
+{
+   static char names[1 << 16];
+   const char *trained_on = m->file ? mod_file_meta(m->file, key_files) : NULL;
+   const char *hash = m->file ? mod_file_meta(m->file, key_hash) : NULL;
+   char now[17];
+   text_desc desc = {0};
+   text_error err;
+   int from_model = !o.data.n && trained_on && strlen(trained_on) < sizeof names;
+   if (from_model) {
+      strcpy(names, trained_on);
+      for (char *s = strtok(names, "\n"); s && o.data.n < OPTION_LIST_MOST; s = strtok(NULL, "\n"))
+         o.data.item[o.data.n++] = s;
+   }
+   if (!o.data.n) return failed_file("no text", "say --data FILE");
+   desc.paths = o.data.item; desc.n_paths = o.data.n;
+   desc.stream = o.stream;
+   if (o.part == PART_ALL) desc.shares[TEXT_TRAIN] = 1;
+   if (!text_open(&m->text, &desc, &err) || !text_hash(&m->text, &m->text_hash, &err)) {
+      failed_text(&err);
+      if (from_model) fprintf(stderr, "lm: the model was trained on it; if it is elsewhere now, say --data FILE\n");
+      return 0;
+   }
+   snprintf(now, sizeof now, "%016llx", (unsigned long long)m->text_hash);
+   if (hash && strcmp(hash, now) != 0 && (o.resume || from_model))
+      return failed_file(o.data.item[0], "is not the text that the model was trained on");
+   return 1;
+}
+
+static double part_size(const lm *m, int part)
+{
+   double size = 0;
+   for (int i = 0; i < m->text.n_files; ++i)
+      size += (double)(m->text.files[i].at[part + 1] - m->text.files[i].at[part]);
+   return size;
+}
+
+static void print_text(const lm *m)
+{
+   number a, b, c, d;
+   printf("text      %s bytes of %d file%s: %s to train on, %s validation, %s test\n",
+          grouped(a, (double)m->text.n_bytes), o.data.n, o.data.n == 1 ? "" : "s", grouped(b, part_size(m, TEXT_TRAIN)),
+          grouped(c, part_size(m, TEXT_VALIDATION)), grouped(d, part_size(m, TEXT_TEST)));
+   fflush(stdout);
+}
+
+static int enough_text(lm *m, int part)
+{
+   if (text_windows(&m->text, part_of(part), m->cfg.context)) return 1;
+   fprintf(stderr, "lm: the %s part of the text is shorter than a window of %d bytes and its successor\n",
+           part_names[part], m->cfg.context);
+   return 0;
 }
 
 /* ---- evaluation -------------------------------------------------------------------------------------------------- */
 
 typedef struct score {
-   double loss; /* nats per byte */
-   double flops, formula;
+   double loss; /* nats a byte */
+   double flops, dense;
    int64_t tokens, skipped;
-   mod_block_stats blocks[LAYERS];
+   mod_block_stats blocks[MAX_LAYERS];
 } score;
 
-/* Fixed windows, spread evenly over the held-out text. */
+/* Windows spread evenly over a part of the text. */
 static int evaluate(lm *m, int mode, score *out)
 {
    mod_error err;
-   size_t room = m->text.n - m->text.n_train - CONTEXT - 1; /* offsets 0 .. room */
-   int lengths[SEQS];
-   for (int s = 0; s < SEQS; ++s) lengths[s] = CONTEXT;
+   mod_config full = m->cfg;
+   int part = part_of(o.part);
+   uint64_t n = even_windows(m, part, o.windows);
+   full.select = MOD_SELECT_ALL;
+   full.blocks = NULL;
    memset(out, 0, sizeof *out);
-   for (int w = 0; w < EVAL_WINDOWS; w += SEQS) {
-      for (int s = 0; s < SEQS; ++s)
-         window(m, s, m->text.n_train + (size_t)((double)room * (w + s) / (EVAL_WINDOWS - 1)));
+   for (uint64_t w = 0; w < n; ++w) {
       mod_forward f;
-      mod_flops formula;
-      set_batch(m, SEQS, CONTEXT, 1, mode);
+      mod_flops dense;
+      if (!window(m, 0, text_spread(&m->text, part, m->cfg.context, w, n))) return 0;
+      m->batch.mode = mode;
       mod_tape_reset(m->tape);
       if (mod_model_forward(m->model, m->tape, NULL, &m->batch, &f, &err) != MOD_RESULT_OK ||
-          mod_config_flops(&m->cfg, SEQS, lengths, f.kept, &formula, &err) != MOD_RESULT_OK)
+          mod_config_flops(&full, 1, &m->batch.length, NULL, &dense, &err) != MOD_RESULT_OK)
          return failed("evaluation", &err);
-      out->loss += f.cross_entropy * SEQS / EVAL_WINDOWS;
+      out->loss += f.cross_entropy / (double)n;
       out->flops += f.flops_blocks + f.flops_head;
-      out->formula += formula.total;
+      out->dense += dense.total;
       out->tokens += f.n_tokens;
       out->skipped += f.skipped;
-      for (int l = 0; l < LAYERS; ++l) {
+      for (int l = 0; l < m->cfg.n_layers; ++l) {
          mod_block_stats *sum = &out->blocks[l];
          const mod_block_stats *b = &f.blocks[l];
          sum->routed = b->routed; sum->decided = b->decided;
@@ -447,166 +502,19 @@ static int evaluate(lm *m, int mode, score *out)
    return 1;
 }
 
-/* [0]: each routed block takes its k best, as in training. [1]: causally, as when sampling. */
-static int evaluate_both(lm *m, score out[2])
+static int is_routed(const lm *m)
 {
-   return evaluate(m, MOD_MODE_TOPK, &out[0]) && evaluate(m, MOD_MODE_CAUSAL, &out[1]);
+   for (int l = 0; l < m->cfg.n_layers; ++l)
+      if (mod_config_block(&m->cfg, l).select != MOD_SELECT_ALL) return 1;
+   return 0;
 }
 
-/* ---- training ---------------------------------------------------------------------------------------------------- */
-
-/* One sampled byte costs a forward pass over the whole context as long as there is no cache. */
-static int time_forward(lm *m, double *seconds)
+/* A line of the table of losses. */
+static void print_loss(const char *name, const score *s)
 {
-   mod_error err;
-   mod_forward f;
-   double t = seconds_now();
-   set_batch(m, 1, CONTEXT, 0, MOD_MODE_CAUSAL);
-   mod_tape_reset(m->tape);
-   if (mod_model_forward(m->model, m->tape, NULL, &m->batch, &f, &err) != MOD_RESULT_OK) return failed("forward", &err);
-   *seconds = seconds_now() - t;
-   return 1;
-}
-
-/* A few steps on a model that is then made anew: how long does a step take? */
-static int time_step(lm *m, int n_threads, double *seconds)
-{
-   mod_error err;
-   double t = 0, gone = 0;
-   int ok = 1, step = 0;
-   set_steps(m, 1000);
-   m->how.n_threads = n_threads;
-   mod_trainer *trainer = mod_trainer_create(m->model, &m->how, NULL, &err);
-   if (!trainer) return failed("memory", &err);
-   set_batch(m, SEQS, CONTEXT, 1, MOD_MODE_TOPK);
-   for (; ok && (step < 3 || (step < 20 && gone < 0.7)); ++step) {
-      if (step == 1) t = seconds_now(); /* the first one warms up */
-      training_batch(m, step);
-      ok = mod_train_step(trainer, &m->batch, NULL, &err) == MOD_RESULT_OK;
-      gone = step ? seconds_now() - t : 0;
-   }
-   *seconds = gone / (step - 1);
-   mod_trainer_destroy(trainer);
-   ok = ok && mod_model_randomize(m->model, m->o.seed, &err) == MOD_RESULT_OK;
-   return ok ? 1 : failed("training", &err);
-}
-
-/* One thread, or one per processor? Where other programs are running, threads that wait for each other lose more than
-   they win, so both are tried. (More than four have too little to do in so small a model.) */
-static int choose_threads(lm *m, double *step_seconds)
-{
-   int most = 1;
-#if defined(_OPENMP) && !defined(MOD_NO_OPENMP)
-   most = omp_get_num_procs() < 4 ? omp_get_num_procs() : 4;
-#endif
-   m->how.n_threads = m->o.threads;
-   if (m->o.threads) return m->o.steps || time_step(m, m->o.threads, step_seconds);
-   if (!time_step(m, most, step_seconds)) return 0;
-   double one = *step_seconds;
-   if (most > 1 && !time_step(m, 1, &one)) return 0;
-   m->how.n_threads = one < *step_seconds ? 1 : most;
-   *step_seconds = one < *step_seconds ? one : *step_seconds;
-   return 1;
-}
-
-/* The progress line: rewritten in place on a terminal, a line every few seconds elsewhere. */
-static void progress(const lm *m, int step, double loss, double t0, double *shown, int tty)
-{
-   double now = seconds_now(), gone = now - t0;
-   int last = step == m->how.steps;
-   if (!last && now - *shown < (tty ? 0.2 : 5.0)) return;
-   *shown = now;
-   number speed, elapsed, left;
-   printf("%s  step %*d of %d   loss %.3f   %7s tokens/s   %s gone, %s to go  %s", tty ? "\r" : "",
-          m->how.steps < 1000 ? 3 : 5, step, m->how.steps, loss, grouped(speed, (double)step * SEQS * CONTEXT / gone),
-          minutes(elapsed, gone), minutes(left, gone / step * (m->how.steps - step)), tty && !last ? "" : "\n");
-   fflush(stdout);
-}
-
-/* *steps: how many were done. All of them, unless the machine became much slower than it was at first. */
-static int train(lm *m, int *steps)
-{
-   mod_error err;
-   m->trainer = mod_trainer_create(m->model, &m->how, NULL, &err);
-   if (!m->trainer) return failed("memory", &err);
-   set_batch(m, SEQS, CONTEXT, 1, MOD_MODE_TOPK);
-   double t0 = seconds_now(), shown = t0, smooth = 0;
-   int tty = on_terminal();
-   for (*steps = 0; *steps < m->how.steps;) {
-      mod_step_info info;
-      training_batch(m, *steps);
-      if (mod_train_step(m->trainer, &m->batch, &info, &err) != MOD_RESULT_OK) {
-         printf(tty ? "\n" : "");
-         return failed("training", &err);
-      }
-      ++*steps;
-      smooth = *steps == 1 ? info.loss : 0.95 * smooth + 0.05 * info.loss;
-      progress(m, *steps, smooth, t0, &shown, tty);
-      if (!m->o.steps && seconds_now() - m->began > 1.2 * m->o.seconds && *steps < m->how.steps) {
-         printf("%s  stopped for lack of time: the machine became slower than it was at first\n", tty ? "\n" : "");
-         break;
-      }
-   }
-   return 1;
-}
-
-/* ---- what it says ------------------------------------------------------------------------------------------------ */
-
-static void print_text(const text *t)
-{
-   number a, b;
-   printf("text      %s bytes of %d file%s; the last %s are held out\n", grouped(a, (double)t->n), t->n_files,
-          t->n_files == 1 ? "" : "s", grouped(b, (double)(t->n - t->n_train)));
-   fflush(stdout);
-}
-
-static int print_model(lm *m)
-{
-   mod_error err;
-   if (mod_model_plan(&m->cfg, &m->how, &m->plan, &err) != MOD_RESULT_OK) return failed("model", &err);
-   mod_flops here, dense;
-   mod_config full = m->cfg;
-   number a, b, c, d, e;
-   int length = CONTEXT;
-   full.select = MOD_SELECT_ALL;
-   if (mod_config_flops(&m->cfg, 1, &length, NULL, &here, &err) != MOD_RESULT_OK ||
-       mod_config_flops(&full, 1, &length, NULL, &dense, &err) != MOD_RESULT_OK)
-      return failed("model", &err);
-
-   printf("model     %d blocks of width %d, %d heads, context %d; ", LAYERS, WIDTH, HEADS, CONTEXT);
-   if (m->o.dense) printf("dense\n");
-   else printf("every second one takes %g%% of the tokens, gate %s\n", 100 * m->cfg.capacity, gate_names[m->cfg.gate]);
-   printf("          %s parameters; KB planned: parameters %s, gradient %s, moments %s, activations %s\n",
-          grouped(a, (double)m->plan.n_params), grouped(b, (double)m->plan.params / 1024),
-          grouped(c, (double)m->plan.grads / 1024), grouped(d, (double)m->plan.optimizer / 1024),
-          grouped(e, (double)m->plan.activations / 1024));
-   printf("          %s FLOPs a byte forward, %.1f%% of the dense model's %s\n", grouped(a, here.total / CONTEXT),
-          100 * here.total / dense.total, grouped(b, dense.total / CONTEXT));
-   return 1;
-}
-
-static int print_losses(const lm *m, const score start[2], const score end[2])
-{
-   static const char *const mode[] = {"top-k", "causal"};
-   mod_error err;
-   mod_flops dense;
-   mod_config full = m->cfg;
    number a;
-   int length = CONTEXT, same = 1;
-   full.select = MOD_SELECT_ALL;
-   if (mod_config_flops(&full, 1, &length, NULL, &dense, &err) != MOD_RESULT_OK) return failed("model", &err);
-
-   printf("\nheld-out       start: nats     bits       end: nats     bits      FLOPs    of the\n");
-   printf("text                a byte   a byte          a byte   a byte     a byte     dense\n");
-   for (int i = 0; i < (m->o.dense ? 1 : 2); ++i) {
-      printf("%-14s %11.3f %8.3f     %11.3f %8.3f %10s    %5.1f%%\n", m->o.dense ? "dense" : mode[i], start[i].loss,
-             bits(start[i].loss), end[i].loss, bits(end[i].loss), grouped(a, end[i].flops / (double)end[i].tokens),
-             100 * end[i].flops / ((double)end[i].tokens / CONTEXT * dense.total));
-      same &= end[i].flops == end[i].formula;
-   }
-   if (same) printf("FLOPs as counted while it ran; the formula gives the same number\n");
-   else printf("FLOPs as counted while it ran; THE FORMULA SAYS %.0f AND %.0f\n", end[0].formula, end[1].formula);
-   return 1;
+   printf("%-14s %10.3f %8.3f %10s    %5.1f%%\n", name, s->loss, bits(s->loss),
+          grouped(a, s->flops / (double)s->tokens), 100 * s->flops / s->dense);
 }
 
 static void percent(double part, double whole)
@@ -615,206 +523,694 @@ static void percent(double part, double whole)
    else printf("%12s", "-");
 }
 
-/* How well the deciding logits foretell the top-k: measured in top-k mode, where there is a truth. */
-static void print_predictor(const score end[2])
+static void print_decider(const char *name, const mod_block_stats *b, const mod_block_stats *causal)
 {
-   mod_block_stats all = {0};
-   int64_t took = 0, of = 0;
-   int decided = 0;
-   for (int l = 0; l < LAYERS; ++l) decided += end[0].blocks[l].decided;
-   if (!decided) return; /* with a capacity of 1 there is nothing to foretell */
-   printf("\npredictor  accuracy 'skip' always   precision      recall  takes, causally\n");
-   for (int l = 0; l <= LAYERS; ++l) {
-      const mod_block_stats *b = l < LAYERS ? &end[0].blocks[l] : &all;
-      if (l < LAYERS && !b->decided) continue;
-      if (l < LAYERS) {
-         all.tokens += b->tokens; all.kept += b->kept;
-         all.predicted += b->predicted; all.hits += b->hits; all.agree += b->agree;
-         took += end[1].blocks[l].kept, of += end[1].blocks[l].tokens;
-         printf("block %d", l + 1);
-      } else {
-         printf("all    ");
+   printf("%-8s", name);
+   percent((double)b->agree, (double)b->tokens);
+   percent((double)(b->tokens - b->kept), (double)b->tokens);
+   percent((double)b->hits, (double)b->predicted);
+   percent((double)b->hits, (double)b->kept);
+   percent((double)causal->kept, (double)causal->tokens);
+   printf("\n");
+}
+
+/* How well the deciding logits foretell the top-k: measured in top-k mode, where there is a truth. */
+static void print_deciders(const lm *m, const score *topk, const score *causal)
+{
+   mod_block_stats all = {0}, all_causal = {0};
+   char name[32];
+   int n = 0;
+   for (int l = 0; l < m->cfg.n_layers; ++l) {
+      const mod_block_stats *b = &topk->blocks[l], *c = &causal->blocks[l];
+      if (!b->decided) continue; /* a dense block, or one that takes everything: there is nothing to foretell */
+      if (!n++)
+         printf("\n%-9s  accuracy 'skip' always   precision      recall  takes, causally\n",
+                m->cfg.causal == MOD_CAUSAL_PREDICTOR || m->cfg.causal == MOD_CAUSAL_BOTH ? "predictor" : "router");
+      snprintf(name, sizeof name, "block %d", l + 1);
+      print_decider(name, b, c);
+      all.tokens += b->tokens; all.kept += b->kept;
+      all.predicted += b->predicted; all.hits += b->hits; all.agree += b->agree;
+      all_causal.tokens += c->tokens; all_causal.kept += c->kept;
+   }
+   if (n > 1) print_decider("all", &all, &all_causal);
+   number a, b;
+   if (n)
+      printf("%s of %s tokens passed by every routed block, causally\n", grouped(a, (double)causal->skipped),
+             grouped(b, (double)causal->tokens));
+}
+
+/* Top-k: each routed block takes its k best, as in training. Causal: as when sampling; this is the loss to quote. */
+static int print_evaluation(lm *m, const score *start)
+{
+   static score topk, causal;
+   if (!make_batch(m, 1) || !make_tape(m) || !evaluate(m, MOD_MODE_TOPK, &topk) ||
+       !evaluate(m, MOD_MODE_CAUSAL, &causal))
+      return 0;
+   printf("\n%-10s           nats     bits      FLOPs    of the\n", part_names[o.part]);
+   printf("text               a byte   a byte     a byte     dense\n");
+   if (start) print_loss("at the start", start);
+   if (is_routed(m)) print_loss("top-k", &topk);
+   print_loss(is_routed(m) ? "causal" : "dense", &causal);
+   print_deciders(m, &topk, &causal);
+   return 1;
+}
+
+/* ---- training ---------------------------------------------------------------------------------------------------- */
+
+/* Step `step` reads windows that are a function of the seed and of its number alone. */
+static int training_batch(lm *m, int64_t step)
+{
+   for (int s = 0; s < m->how.n_seqs; ++s) {
+      uint64_t draw = (uint64_t)step * (uint64_t)m->how.n_seqs + (uint64_t)s;
+      if (!window(m, s, text_draw(&m->text, TEXT_TRAIN, m->cfg.context, m->how.seed, draw))) return 0;
+   }
+   return 1;
+}
+
+/* How long does a step take? Tried on a model of its own. */
+static int time_step(lm *m, int n_threads, double *seconds)
+{
+   mod_error err;
+   double t = 0, gone = 0;
+   int ok = 1, step = 0;
+   mod_train_desc how = m->how;
+   how.n_threads = n_threads;
+   mod_model *model = mod_model_create(&m->cfg, NULL, &err);
+   ok = model && mod_model_randomize(model, 1, &err) == MOD_RESULT_OK;
+   mod_trainer *trainer = ok ? mod_trainer_create(model, &how, NULL, &err) : NULL;
+   ok = trainer != NULL;
+   for (; ok && (step < 3 || (step < 20 && gone < 0.7)); ++step) {
+      if (step == 1) t = seconds_now(); /* the first one warms up */
+      ok = training_batch(m, step) && mod_train_step(trainer, &m->batch, NULL, &err) == MOD_RESULT_OK;
+      gone = step ? seconds_now() - t : 0;
+   }
+   *seconds = gone / (step - 1);
+   mod_trainer_destroy(trainer);
+   mod_model_destroy(model);
+   return ok ? 1 : failed("training", &err);
+}
+
+/* One thread, or one per processor? Where other programs are running, threads that wait for each other lose more than
+   they win, so both are tried. (More than four have too little to do in so small a model.) */
+static int choose_threads(lm *m, double *step_seconds)
+{
+   int most = 1;
+   double one;
+#if defined(_OPENMP) && !defined(MOD_NO_OPENMP)
+   most = omp_get_num_procs() < 4 ? omp_get_num_procs() : 4;
+#endif
+   m->how.n_threads = o.threads ? o.threads : most;
+   if (o.threads && o.steps) return 1;
+   if (!time_step(m, m->how.n_threads, step_seconds)) return 0;
+   if (o.threads || most == 1) return 1;
+   if (!time_step(m, 1, &one)) return 0;
+   if (one < *step_seconds) {
+      m->how.n_threads = 1;
+      *step_seconds = one;
+   }
+   return 1;
+}
+
+/* The progress line: rewritten in place on a terminal, a line every few seconds elsewhere. */
+static void progress(const lm *m, int64_t done, int64_t from, double loss, double t0, double *shown, int tty)
+{
+   double now = seconds_now(), gone = now - t0;
+   int last = done == m->how.steps || interrupted;
+   if (!last && now - *shown < (tty ? 0.2 : 5.0)) return;
+   *shown = now;
+   number speed, elapsed, left;
+   printf("%s  step %*lld of %d   loss %.3f   %7s tokens/s   %s gone, %s to go  %s", tty ? "\r" : "",
+          m->how.steps < 1000 ? 3 : 5, (long long)done, m->how.steps, loss,
+          grouped(speed, (double)(done - from) * m->how.n_seqs * m->cfg.context / gone), minutes(elapsed, gone),
+          minutes(left, gone / (double)(done - from) * (double)(m->how.steps - done)), tty && !last ? "" : "\n");
+   fflush(stdout);
+}
+
+static int failed_durable(const char *path, const durable *file)
+{
+   return failed_file(path, file->code ? strerror(file->code) : file->error);
+}
+
+/* The model, its trainer, and where they come from, in `path`; then both survive a power cut. */
+static int save(lm *m, const char *path)
+{
+   mod_error err;
+   mod_save_desc what = {0};
+   durable file;
+   static char files[1 << 16];
+   char bytes[24], hash[17];
+   const char *meta[] = {key_version, VERSION, key_files, files, key_bytes, bytes, key_hash, hash};
+   files[0] = 0;
+   for (int i = 0; i < o.data.n && strlen(files) + strlen(o.data.item[i]) + 2 < sizeof files; ++i) {
+      if (i) strcat(files, "\n");
+      strcat(files, o.data.item[i]);
+   }
+   snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)m->text.n_bytes);
+   snprintf(hash, sizeof hash, "%016llx", (unsigned long long)m->text_hash);
+   what.trainer = m->trainer;
+   what.position = (uint64_t)mod_trainer_step(m->trainer) * (uint64_t)m->how.n_seqs;
+   what.meta = meta;
+   what.n_meta = (int)(sizeof meta / sizeof meta[0] / 2);
+   mod_writer writer = {durable_write, &file};
+   if (durable_begin(&file, path) && mod_save(m->model, &what, &writer, &err) != MOD_RESULT_OK) {
+      durable_abort(&file);
+      if (!file.error) return failed(path, &err);
+   } else if (durable_commit(&file, o.keep)) {
+      return 1;
+   }
+   return failed_durable(path, &file);
+}
+
+/* Trains to the end of the schedule, or until it is interrupted; `limit`: or for so long. */
+static int train(lm *m, const char *path, double limit)
+{
+   mod_error err;
+   double t0 = seconds_now(), shown = t0, saved = t0, smooth = 0;
+   int64_t from = mod_trainer_step(m->trainer), done = from;
+   int tty = on_terminal();
+   m->batch.mode = MOD_MODE_TOPK;
+   while (done < m->how.steps && !interrupted && !ferror(stdout)) {
+      mod_step_info info;
+      if (!training_batch(m, done)) return 0;
+      if (mod_train_step(m->trainer, &m->batch, &info, &err) != MOD_RESULT_OK) {
+         printf(tty ? "\n" : "");
+         return failed("training", &err);
       }
-      percent((double)b->agree, (double)b->tokens);
-      percent((double)(b->tokens - b->kept), (double)b->tokens);
-      percent((double)b->hits, (double)b->predicted);
-      percent((double)b->hits, (double)b->kept);
-      if (l < LAYERS) percent((double)end[1].blocks[l].kept, (double)end[1].blocks[l].tokens);
-      else percent((double)took, (double)of);
+      smooth = done == from ? info.loss : 0.95 * smooth + 0.05 * info.loss;
+      progress(m, ++done, from, smooth, t0, &shown, tty);
+      if (limit > 0 && seconds_now() - m->began > limit && done < m->how.steps) {
+         printf("%s  stopped for lack of time: the machine became slower than it was at first\n", tty ? "\n" : "");
+         break;
+      }
+      if (path && seconds_now() - saved > o.save_every && done < m->how.steps) {
+         if (!save(m, path)) return 0;
+         saved = seconds_now();
+      }
+   }
+   return !path || save(m, path);
+}
+
+/* Thresholds from validation text, so that a routed block takes, causally, what it took in training. */
+static int calibrate(lm *m)
+{
+   mod_error err;
+   int n = (int)even_windows(m, TEXT_VALIDATION, CALIBRATION_SEQS);
+   if (!n) return failed_file("--calibrate", "the validation text is shorter than the context");
+   if (!make_batch(m, n)) return 0;
+   for (int s = 0; s < n; ++s)
+      if (!window(m, s, text_spread(&m->text, TEXT_VALIDATION, m->cfg.context, (uint64_t)s, (uint64_t)n))) return 0;
+   m->batch.targets = NULL;
+   if (!make_tape(m)) return 0;
+   mod_tape_reset(m->tape);
+   if (mod_model_calibrate(m->model, m->tape, &m->batch, &err) != MOD_RESULT_OK) return failed("calibration", &err);
+   printf("thresholds calibrated on %d windows of validation text\n", n);
+   return 1;
+}
+
+/* ---- what it says ------------------------------------------------------------------------------------------------ */
+
+/* Sizes and costs, each beside those of the dense model of the same shape. */
+static int print_model(const lm *m)
+{
+   mod_error err;
+   mod_plan plan[2];
+   mod_flops flops[2];
+   mod_config cfg[2] = {m->cfg, m->cfg};
+   number a, b;
+   int length = m->cfg.context, routed = 0;
+   double share = 0, head = (double)m->cfg.d_model / m->cfg.n_heads;
+   cfg[1].select = MOD_SELECT_ALL;
+   cfg[1].blocks = NULL;
+   for (int i = 0; i < 2; ++i)
+      if (mod_model_plan(&cfg[i], &m->how, &plan[i], &err) != MOD_RESULT_OK ||
+          mod_config_flops(&cfg[i], 1, &length, NULL, &flops[i], &err) != MOD_RESULT_OK)
+         return failed("model", &err);
+   for (int l = 0; l < m->cfg.n_layers; ++l) {
+      mod_block_config block = mod_config_block(&m->cfg, l);
+      routed += block.select != MOD_SELECT_ALL;
+      share += block.capacity / m->cfg.n_layers;
+   }
+   double row = 2 * m->cfg.n_kv_heads * head * m->cfg.n_layers * (double)sizeof(mod_real);
+   const struct {
+      const char *what;
+      double here, dense;
+   } line[] = {{"parameters", (double)plan[0].n_params, (double)plan[1].n_params},
+               {"FLOPs a byte forward", flops[0].total / length, flops[1].total / length},
+               {"bytes of cache a byte", share * row, row},
+               {"KB of the model", (double)plan[0].model / 1024, (double)plan[1].model / 1024},
+               {"KB to train it, beside", (double)plan[0].trainer / 1024, (double)plan[1].trainer / 1024}};
+   printf("model     %d blocks of width %d, %d heads, context %d; ", m->cfg.n_layers, m->cfg.d_model, m->cfg.n_heads,
+          m->cfg.context);
+   if (!routed) printf("dense\n");
+   else
+      printf("%d of them take %g%% of the tokens, gate %s\n", routed, 100 * m->cfg.capacity, gate_names[m->cfg.gate]);
+   for (size_t i = 0; i < sizeof line / sizeof line[0]; ++i) {
+      printf("          %-22s %12s", line[i].what, grouped(a, line[i].here));
+      if (routed)
+         printf("   %5.1f%% of the dense model's %s", 100 * line[i].here / line[i].dense, grouped(b, line[i].dense));
       printf("\n");
    }
-   number a, b;
-   printf("%s of %s tokens passed by every routed block, causally\n", grouped(a, (double)end[1].skipped),
-          grouped(b, (double)end[1].tokens));
+   return 1;
 }
 
-/* A byte as the terminal can show it. */
-static void show(int byte)
+/* A byte as a terminal can show it; to a file or a pipe, as it is. */
+static void show(int byte, int tty)
 {
-   if (byte == '\n') printf("\n   ");
-   else if (byte == '\t' || (byte >= 32 && byte < 127)) putchar(byte);
+   if (!tty || byte == '\n' || byte == '\t' || byte >= 128 || (byte >= 32 && byte < 127)) putchar(byte);
    else printf("\\x%02x", (unsigned)byte);
+   fflush(stdout);
 }
 
-/* Goes on from the prompt, byte by byte: the last CONTEXT bytes through the causal forward pass, one byte drawn. */
-static int print_sample(lm *m)
+/* Goes on from the prompt, byte by byte. When the context is full, its second half becomes the new beginning. */
+static int generate(lm *m, const char *prompt, size_t n_prompt, int tty)
 {
    mod_error err;
-   mod_forward f;
+   mod_session_desc desc = {0};
    mod_sample_desc how = {0};
-   how.temperature = m->o.temperature; how.top_p = m->o.top_p; how.seed = m->o.seed;
-   int n = 0;
-   printf("\nsample    causal, temperature %g, top-p %g\n\n   ", how.temperature, how.top_p);
-   for (const char *p = m->o.prompt; *p; ++p) {
-      if (n == CONTEXT) memmove(m->tokens, m->tokens + 1, sizeof(int) * (size_t)--n);
-      m->tokens[n++] = (unsigned char)*p;
-      show((unsigned char)*p);
+   int n = 0, room = m->cfg.context, ok = 1;
+   how.temperature = o.temperature; how.top_p = o.top_p; how.top_k = o.top_k; how.seed = o.seed;
+   desc.n_threads = o.threads;
+   mod_session *s = mod_session_create(m->model, &desc, NULL, &err);
+   int *seen = s ? (int *)malloc((size_t)room * sizeof(int)) : NULL;
+   if (!s) return failed("session", &err);
+   ok = seen != NULL || failed_file("memory", strerror(ENOMEM));
+   for (size_t i = 0, total = n_prompt + (size_t)o.tokens; ok && i < total && !interrupted && !ferror(stdout); ++i) {
+      int next = i < n_prompt ? (unsigned char)prompt[i]
+                              : mod_sample(mod_session_logits(s), VOCAB, &how, (uint64_t)(i - n_prompt), &err);
+      if (next < 0) ok = failed("sampling", &err);
+      if (ok && n == room) {
+         n = room / 2;
+         memmove(seen, seen + room - n, (size_t)n * sizeof(int));
+         mod_session_reset(s);
+         ok = n == 0 || mod_session_feed(s, seen, n, &err) == MOD_RESULT_OK || failed("sampling", &err);
+      }
+      if (!ok) break;
+      show(next, tty);
+      seen[n++] = next;
+      ok = mod_session_feed(s, &next, 1, &err) == MOD_RESULT_OK || failed("sampling", &err);
    }
-   for (int i = 0; i < m->o.tokens; ++i) {
-      set_batch(m, 1, n, 0, MOD_MODE_CAUSAL);
-      mod_tape_reset(m->tape);
-      if (mod_model_forward(m->model, m->tape, NULL, &m->batch, &f, &err) != MOD_RESULT_OK)
-         return failed("sampling", &err);
-      int next = mod_sample(f.logits->data + (size_t)(n - 1) * VOCAB, VOCAB, &how, (uint64_t)i, &err);
-      if (next < 0) return failed("sampling", &err);
-      if (n == CONTEXT) memmove(m->tokens, m->tokens + 1, sizeof(int) * (size_t)--n);
-      m->tokens[n++] = next;
-      show(next);
-      fflush(stdout);
-   }
-   printf("\n");
-   return 1;
+   mod_session_destroy(s);
+   free(seen);
+   putchar('\n');
+   return ok;
 }
 
-/* The map: which positions entered which block, as the forward pass tells it. */
-typedef struct map {
-   unsigned char entered[LAYERS][MAP_COLUMNS];
-} map;
-static void map_probe(void *user, int block, mod_site site, const mod_rows *rows, const mod_tensor *x)
+/* ---- the map ----------------------------------------------------------------------------------------------------- */
+
+/* What the forward pass tells of itself, filed by block and position. */
+typedef struct seen {
+   map map;
+   unsigned char *bytes, *routed, *entered;
+   float *score, *logit;
+} seen;
+
+static void look(void *user, int block, mod_site site, const mod_rows *rows, const mod_tensor *x)
 {
-   map *seen = (map *)user;
-   (void)x;
-   if (site != MOD_SITE_KEPT) return;
-   for (int i = 0; i < rows->n; ++i) seen->entered[block][rows->position[i]] = 1;
+   seen *to = (seen *)user;
+   for (int i = 0; i < rows->n; ++i) {
+      int at = block * to->map.n_tokens + rows->position[i];
+      if (site == MOD_SITE_KEPT) to->entered[at] = 1;
+      if (site == MOD_SITE_SCORE) to->score[at] = (float)x->data[i];
+      if (site == MOD_SITE_PREDICTOR) to->logit[at] = (float)x->data[i];
+   }
 }
 
-static int print_map(lm *m)
+static int write_map(const char *path, void (*write)(FILE *, const map *, int), const map *what, int columns)
 {
-   map seen;
+   int to_stdout = strcmp(path, "-") == 0;
+   FILE *f = to_stdout ? stdout : fopen(path, "wb");
+   if (!f) return failed_file(path, strerror(errno));
+   write(f, what, columns);
+   int ok = !ferror(f);
+   if (!to_stdout) ok = fclose(f) == 0 && ok;
+   if (ok && !to_stdout) printf("wrote %s\n", path);
+   return ok ? 1 : failed_file(path, "cannot be written to its end");
+}
+
+static void write_csv(FILE *to, const map *what, int columns)
+{
+   (void)columns;
+   map_csv(to, what);
+}
+
+/* The n bytes of batch.tokens, which begin at position `first` of their text, through the model. */
+static int draw(lm *m, int n, long long first)
+{
    mod_error err;
    mod_forward f;
-   size_t at = m->text.n_train + (m->text.n - m->text.n_train) / 2, last = m->text.n - MAP_COLUMNS;
-   while (at < last && m->text.bytes[at - 1] != '\n') ++at; /* a piece that begins a line */
-   if (at > last) at = last;
+   size_t cells = (size_t)n * (size_t)m->cfg.n_layers;
+   seen s = {0};
+   int ok = 0;
+   s.bytes = (unsigned char *)malloc((size_t)n);
+   s.routed = (unsigned char *)calloc((size_t)m->cfg.n_layers, 1);
+   s.entered = (unsigned char *)calloc(cells, 1);
+   s.score = (float *)malloc(cells * sizeof(float));
+   s.logit = (float *)malloc(cells * sizeof(float));
+   if (!s.bytes || !s.routed || !s.entered || !s.score || !s.logit) {
+      failed_file("memory", strerror(ENOMEM));
+      goto done;
+   }
+   for (size_t i = 0; i < cells; ++i) s.score[i] = s.logit[i] = (float)NAN;
+   for (int i = 0; i < n; ++i) s.bytes[i] = (unsigned char)m->tokens[i];
+   for (int l = 0; l < m->cfg.n_layers; ++l) s.routed[l] = mod_config_block(&m->cfg, l).select != MOD_SELECT_ALL;
+   s.map.n_tokens = n; s.map.n_blocks = m->cfg.n_layers; s.map.first = first;
+   s.map.bytes = s.bytes; s.map.routed = s.routed; s.map.entered = s.entered;
+   s.map.score = s.score; s.map.logit = s.logit;
 
-   memset(&seen, 0, sizeof seen);
-   for (int i = 0; i < MAP_COLUMNS; ++i) m->tokens[i] = m->text.bytes[at + (size_t)i];
-   set_batch(m, 1, MAP_COLUMNS, 0, MOD_MODE_CAUSAL);
-   m->batch.probe = map_probe; m->batch.probe_user = &seen;
+   m->batch.length = n;
+   m->batch.targets = NULL;
+   if (!make_tape(m)) goto done;
+   m->batch.mode = o.topk ? MOD_MODE_TOPK : MOD_MODE_CAUSAL;
+   m->batch.probe = look; m->batch.probe_user = &s;
    mod_tape_reset(m->tape);
-   mod_result result = mod_model_forward(m->model, m->tape, NULL, &m->batch, &f, &err);
+   ok = mod_model_forward(m->model, m->tape, NULL, &m->batch, &f, &err) == MOD_RESULT_OK;
    m->batch.probe = NULL;
-   if (result != MOD_RESULT_OK) return failed("map", &err);
+   if (!ok) {
+      failed("map", &err);
+      goto done;
+   }
+   if (!o.svg && !o.csv) {
+      printf("a column is a byte, a row is a block, %s: \xe2\x96\x88 it went through, \xc2\xb7 it passed by\n\n",
+             o.topk ? "top-k" : "causal");
+      map_text(stdout, &s.map, o.columns, on_terminal());
+   }
+   if (o.svg) ok = write_map(o.svg, map_svg, &s.map, o.columns);
+   if (o.csv) ok = write_map(o.csv, write_csv, &s.map, o.columns) && ok;
+done:
+   free(s.bytes); free(s.routed); free(s.entered); free(s.score); free(s.logit);
+   return ok;
+}
 
-   printf("\nmap       a column is a byte of held-out text, a row is a block; "
-          "\xe2\x96\x88 it went through, \xc2\xb7 it passed by\n\n");
-   printf("%*s", TAB, "");
-   for (int i = 0; i < MAP_COLUMNS; ++i) {
-      int c = m->tokens[i];
-      if (c == '\n') printf("\xc2\xb6"); /* pilcrow */
-      else putchar(c >= 32 && c < 127 ? c : '~');
-   }
-   printf("  took\n");
-   for (int l = 0; l < LAYERS; ++l) {
-      int count = 0;
-      printf("block %-2d  ", l + 1);
-      for (int i = 0; i < MAP_COLUMNS; ++i) {
-         count += seen.entered[l][i];
-         printf(seen.entered[l][i] ? "\xe2\x96\x88" : "\xc2\xb7");
+/* ---- the commands ------------------------------------------------------------------------------------------------ */
+
+static const char *program; /* as it was called */
+
+/* At most *n bytes of the text into the batch: from --at on, or from where a line begins in the test part. */
+static int route_text(lm *m, int *n)
+{
+   text_error err;
+   uint64_t at = o.at ? o.at : text_spread(&m->text, TEXT_TEST, *n, 0, 1);
+   if (!text_read(&m->text, at, *n, m->tokens, m->targets, &err)) return failed_text(&err);
+   for (int i = 0; !o.at && i < *n; ++i)
+      if (m->tokens[i] == '\n' && text_read(&m->text, at + (uint64_t)i + 1, *n, m->tokens, m->targets, NULL)) {
+         at += (uint64_t)i + 1;
+         break;
       }
-      printf(f.blocks[l].routed ? "  %d\n" : "  all\n", count);
-   }
+   o.at = at;
    return 1;
 }
 
-/* The command again, but for its --steps and --seconds. */
-static void print_again(int argc, char **argv)
+static void print_next(const char *path)
 {
-   printf("%s run", argv[0]);
-   for (int i = 2; i < argc; ++i) {
-      if (strcmp(argv[i], "--steps") == 0 || strcmp(argv[i], "--seconds") == 0) ++i;
-      else printf(strpbrk(argv[i], " *\\\"$&;|<>()") || !argv[i][0] ? " '%s'" : " %s", argv[i]);
+   printf("\nnext      %s sample %s --prompt TEXT\n", program, path);
+   printf("          %s eval %s\n", program, path);
+   printf("          %s routes %s --svg routes.svg\n", program, path);
+}
+
+/* After training that was interrupted. */
+static int stopped(const lm *m, const char *path)
+{
+   printf("\nstopped   after step %lld of %d", (long long)mod_trainer_step(m->trainer), m->how.steps);
+   if (path) printf("; nothing is lost, %s has it. To go on:\n          %s train --resume %s", path, program, path);
+   printf("\n");
+   return EXIT_INTERRUPTED;
+}
+
+static int make_trainer(lm *m)
+{
+   mod_error err;
+   m->trainer = mod_trainer_create(m->model, &m->how, NULL, &err);
+   return m->trainer ? 1 : failed("memory", &err);
+}
+
+/* Better now than after hours of training. */
+static int can_write(const char *path)
+{
+   durable file;
+   if (!durable_begin(&file, path)) return failed_durable(path, &file);
+   durable_abort(&file);
+   return 1;
+}
+
+static int lm_train(lm *m)
+{
+   const char *path = o.out ? o.out : o.resume ? o.resume : "model.safetensors";
+   mod_error err;
+   number a;
+   double seconds;
+   if (o.resume) {
+      if (!open_model(m, o.resume)) return EXIT_FAILURE;
+      if (mod_file_train_desc(m->file, &m->how, NULL, &err) != MOD_RESULT_OK)
+         return failed(o.resume, &err), EXIT_FAILURE;
+      o.steps = m->how.steps;
+   }
+   if (!open_text(m) || (!o.resume && !make_model(m))) return EXIT_FAILURE;
+   print_text(m);
+   if (!o.resume) set_steps(m, o.steps ? o.steps : 1000);
+   o.seed = m->how.seed;
+   if (!enough_text(m, TEXT_TRAIN) || !print_model(m) || !make_batch(m, m->how.n_seqs) ||
+       !can_write(path) || !choose_threads(m, &seconds) || !make_trainer(m) || (o.resume && !load_model(m, o.resume)))
+      return EXIT_FAILURE;
+   printf("training  %s steps of %d x %d bytes, seed %llu, %d thread%s, into %s\n", grouped(a, m->how.steps),
+          m->how.n_seqs, m->cfg.context, (unsigned long long)m->how.seed, m->how.n_threads,
+          m->how.n_threads == 1 ? "" : "s", path);
+   if (o.resume) printf("          from step %lld on\n", (long long)mod_trainer_step(m->trainer));
+   printf("\n");
+   if (!train(m, path, 0)) return EXIT_FAILURE;
+   if (interrupted) return stopped(m, path);
+   if (o.calibrate && (!calibrate(m) || !save(m, path))) return EXIT_FAILURE;
+   o.part = TEXT_VALIDATION;
+   if (text_windows(&m->text, o.part, m->cfg.context) && !print_evaluation(m, NULL)) return EXIT_FAILURE;
+   print_next(path);
+   return EXIT_SUCCESS;
+}
+
+static int lm_sample(lm *m)
+{
+   static char from_stdin[1 << 16];
+   const char *prompt = o.prompt;
+   size_t n = strlen(prompt);
+   if (!open_model(m, o.word[0]) || !load_model(m, o.word[0])) return EXIT_FAILURE;
+   if (strcmp(prompt, "-") == 0) {
+      n = fread(from_stdin, 1, sizeof from_stdin, stdin);
+      if (!n) return failed_file("--prompt -", "standard input gave nothing"), EXIT_FAILURE;
+      prompt = from_stdin;
+   }
+   return generate(m, prompt, n, on_terminal()) ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+static int lm_eval(lm *m)
+{
+   if (!open_model(m, o.word[0]) || !load_model(m, o.word[0]) || !open_text(m) || !enough_text(m, o.part))
+      return EXIT_FAILURE;
+   m->how.n_threads = o.threads ? o.threads : 1;
+   print_text(m);
+   return print_evaluation(m, NULL) ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+static int lm_routes(lm *m)
+{
+   int n;
+   if (!open_model(m, o.word[0]) || !load_model(m, o.word[0]) || !make_batch(m, 1)) return EXIT_FAILURE;
+   n = o.tokens && o.tokens < m->cfg.context ? o.tokens : m->cfg.context;
+   if (o.text) {
+      size_t given = strlen(o.text);
+      if (given < (size_t)n) n = (int)given;
+      for (int i = 0; i < n; ++i) m->tokens[i] = (unsigned char)o.text[i];
+   } else if (!open_text(m) || !route_text(m, &n)) {
+      return EXIT_FAILURE;
+   }
+   return draw(m, n, o.text ? 0 : (long long)o.at) ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+static void print_tensors(const mod_file *f)
+{
+   int n;
+   const mod_entry *e = mod_file_tensors(f, &n);
+   for (; n-- > 0; ++e) {
+      if (strncmp(e->name, "adam.", 5) == 0) continue; /* the moments: like the parameters */
+      printf("%10s%-32s %-4s ", "", e->name, e->dtype);
+      for (int d = 0; d < e->n_dim; ++d) printf(d ? " x %llu" : "%llu", (unsigned long long)e->dim[d]);
+      printf("\n");
    }
 }
 
-static void print_next(const lm *m, int steps, int argc, char **argv)
+static int lm_info(lm *m)
 {
-   int all = steps == m->how.steps;
-   printf("\nnext      %s     ", all ? "this run again, the same numbers:" : "all of it, time or not:          ");
-   print_again(argc, argv);
-   printf(" --steps %d\n", m->how.steps);
-   if (!m->o.dense) {
-      printf("          the dense model of the same size:     ");
-      print_again(argc, argv);
-      printf(" --steps %d --dense\n", m->how.steps);
+   const char *path = o.word[0], *s;
+   mod_error err;
+   number a;
+   int n;
+   if (!open_file(m, path)) return EXIT_FAILURE;
+   mod_file_tensors(m->file, &n);
+   printf("file      %s: %d tensors", path, n);
+   if (!mod_file_meta(m->file, "mod.format")) {
+      printf(", not written by mod.h\n");
+      print_tensors(m->file);
+      return EXIT_SUCCESS;
    }
-   printf("          longer, and on a text of yours:       %s run --seconds 600 --data FILE\n", argv[0]);
+   s = mod_file_meta(m->file, key_version);
+   printf(", written by lm %s\n", s ? s : "(another program, with mod.h)");
+   if (!open_model(m, path) || !load_model(m, path)) return EXIT_FAILURE;
+   uint64_t windows = 0;
+   int trained = mod_file_train_desc(m->file, &m->how, &windows, &err) == MOD_RESULT_OK;
+   if (!print_model(m)) return EXIT_FAILURE;
+   if (is_routed(m)) {
+      printf("routing   decided causally by %s\n",
+             m->cfg.causal == MOD_CAUSAL_PREDICTOR || m->cfg.causal == MOD_CAUSAL_BOTH ? "a predictor" : "the router");
+      for (int l = 0; l < m->cfg.n_layers; ++l) {
+         mod_block_config b = mod_config_block(&m->cfg, l);
+         if (b.select == MOD_SELECT_ALL) continue;
+         printf("          block %-3d takes %g%%, threshold %.3f\n", l + 1, 100 * b.capacity,
+                mod_model_thresholds(m->model)[l]);
+      }
+   }
+   if (trained)
+      printf("training  step %llu of %d, %d x %d bytes each, learning rate %g, seed %llu\n",
+             (unsigned long long)(windows / (uint64_t)m->how.n_seqs), m->how.steps, m->how.n_seqs, m->how.length,
+             m->how.lr, (unsigned long long)m->how.seed);
+   if ((s = mod_file_meta(m->file, key_files)) != NULL) {
+      const char *bytes = mod_file_meta(m->file, key_bytes), *hash = mod_file_meta(m->file, key_hash);
+      printf("text      ");
+      for (; *s; ++s) fputs(*s == '\n' ? ", " : (char[2]){*s, 0}, stdout);
+      printf(": %s bytes, FNV-1a %s\n", bytes ? grouped(a, strtod(bytes, NULL)) : "?", hash ? hash : "?");
+   }
+   if (o.tensors) print_tensors(m->file);
+   return EXIT_SUCCESS;
 }
 
-/* ---- the order of things ----------------------------------------------------------------------------------------- */
-
-static int run(lm *m, int argc, char **argv)
+/* Everything in one go, on the text of this checkout or another: what `make run` does. */
+static int lm_run(lm *m)
 {
-   score start[2], end[2];
-   double step_seconds = 1, forward_seconds = 0, t;
-   int steps = 0;
-
-   if (!text_read(&m->text, &m->o)) return 0;
-   print_text(&m->text);
-   describe(m);
-   if (!build_model(m) || !choose_threads(m, &step_seconds) || !build_tape(m) || !print_model(m)) return 0;
-
+   static score start;
+   double step_seconds = 1, t;
+   number a, b;
+   if (!o.data.n) default_text();
+   if (!open_text(m) || !make_model(m)) return EXIT_FAILURE;
+   print_text(m);
+   if (!enough_text(m, TEXT_TRAIN) || !enough_text(m, TEXT_TEST) || !print_model(m)) return EXIT_FAILURE;
+   m->how.n_threads = 1;
+   set_steps(m, o.steps ? o.steps : 1000);
    t = seconds_now();
-   if (!evaluate_both(m, start)) return 0;
-   double evaluation = seconds_now() - t;
-
-   if (m->o.steps) {
-      set_steps(m, m->o.steps);
-   } else { /* as many as fit into the time that evaluation and sampling leave */
-      if (!time_forward(m, &forward_seconds)) return 0;
-      double left = m->o.seconds - (seconds_now() - m->began) - evaluation - forward_seconds * m->o.tokens - 0.5;
-      double fit = left / step_seconds;
+   if (!make_batch(m, 1) || !make_tape(m) || !evaluate(m, MOD_MODE_CAUSAL, &start)) return EXIT_FAILURE;
+   double evaluation = 2 * (seconds_now() - t);
+   if (!make_batch(m, o.seqs) || !choose_threads(m, &step_seconds)) return EXIT_FAILURE;
+   if (!o.steps) { /* as many as fit into the time that evaluation and sampling leave */
+      double fit = (o.seconds - (seconds_now() - m->began) - evaluation - 1) / step_seconds;
       set_steps(m, fit < 10 ? 10 : fit > 1e8 ? 100000000 : (int)fit);
    }
-   number a, b;
-   printf("training  %s steps of %d x %d bytes (%s in all), seed %llu, %d thread%s\n\n", grouped(a, m->how.steps), SEQS,
-          CONTEXT, grouped(b, (double)m->how.steps * SEQS * CONTEXT), (unsigned long long)m->o.seed,
+   printf("training  %s steps of %d x %d bytes (%s in all), seed %llu, %d thread%s\n\n", grouped(a, m->how.steps),
+          o.seqs, o.context, grouped(b, (double)m->how.steps * o.seqs * o.context), (unsigned long long)o.seed,
           m->how.n_threads, m->how.n_threads == 1 ? "" : "s");
    fflush(stdout);
+   if (!make_trainer(m) || !train(m, o.out, o.steps ? 0 : 1.2 * o.seconds)) return EXIT_FAILURE;
+   if (interrupted) return stopped(m, o.out);
+   if (!print_evaluation(m, &start)) return EXIT_FAILURE;
 
-   if (!train(m, &steps) || !evaluate_both(m, end) || !print_losses(m, start, end)) return 0;
-   if (!m->o.dense) print_predictor(end);
-   if (!print_sample(m)) return 0;
-   if (!m->o.dense && !print_map(m)) return 0;
-   print_next(m, steps, argc, argv);
-   return 1;
+   printf("\nsample    causal, temperature %g, top-p %g\n\n", o.temperature, o.top_p);
+   if (!generate(m, o.prompt, strlen(o.prompt), 1)) return EXIT_FAILURE;
+   if (is_routed(m)) {
+      int n = o.columns < o.context ? o.columns : o.context;
+      printf("\nmap       of test text; ");
+      if (!make_batch(m, 1) || !route_text(m, &n) || !draw(m, n, (long long)o.at)) return EXIT_FAILURE;
+   }
+   if (o.out) print_next(o.out);
+   else printf("\nnext      to keep a model:  %s train --data FILE --out model.safetensors\n", program);
+   return EXIT_SUCCESS;
+}
+
+/* ---- which command ----------------------------------------------------------------------------------------------- */
+
+static const struct command {
+   const char *name, *word, *does;
+   int (*run)(lm *m);
+   const option *table;
+   size_t n_options;
+} commands[] = {
+#define TABLE(t) t, sizeof t / sizeof t[0]
+   {"train", NULL, "trains a model on a text, or goes on; Ctrl-C stops it, and nothing is lost", lm_train,
+    TABLE(train_options)},
+   {"sample", "MODEL", "lets a model write", lm_sample, TABLE(sample_options)},
+   {"eval", "MODEL", "its loss with top-k and causally, and how well it foretells its routes", lm_eval,
+    TABLE(eval_options)},
+   {"routes", "MODEL", "draws which token goes through which block", lm_routes, TABLE(routes_options)},
+   {"info", "MODEL", "what a file holds, what it costs, where it comes from", lm_info, TABLE(info_options)},
+   {"run", NULL, "all of it in a minute: train, evaluate, sample, draw; keeps nothing by itself", lm_run,
+    TABLE(run_options)}};
+enum { N_COMMANDS = (int)(sizeof commands / sizeof commands[0]) };
+
+static void help(FILE *to, const struct command *c)
+{
+   if (c) {
+      fprintf(to, "lm %s%s%s [options]: %s\n\n", c->name, c->word ? " " : "", c->word ? c->word : "", c->does);
+      option_help(to, c->table, (int)c->n_options);
+   } else {
+      fputs("lm - small Mixture-of-Depths language models of bytes\n\n", to);
+      for (int i = 0; i < N_COMMANDS; ++i)
+         fprintf(to, "   lm %-6s %-6s  %s\n", commands[i].name, commands[i].word ? commands[i].word : "",
+                 commands[i].does);
+      fputs("\nlm COMMAND --help lists its options.\n", to);
+   }
+   fputs("\nExit status: 0 done, 1 it failed, 2 it was not asked properly, 130 stopped\nby Ctrl-C, and saved.\n", to);
+}
+
+static int ask(int argc, char **argv, const struct command **c)
+{
+   char name[32];
+   if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) return 0;
+   for (int i = 0; argc > 1 && i < N_COMMANDS; ++i)
+      if (strcmp(argv[1], commands[i].name) == 0) *c = &commands[i];
+   if (!*c) {
+      if (argc > 1) fprintf(stderr, "lm: unknown command '%s'\n\n", argv[1]);
+      help(stderr, NULL);
+      return -1;
+   }
+   snprintf(name, sizeof name, "lm %s", (*c)->name);
+   if ((*c)->run == lm_run) o.prompt = "/* ";
+   if ((*c)->run == lm_routes) o.tokens = 0;
+   int asked = option_parse(name, (*c)->table, (int)(*c)->n_options, argc - 2, argv + 2, o.word, (*c)->word ? 1 : 0,
+                            &o.n_words);
+   if (asked == 1 && (*c)->word && !o.n_words) {
+      fprintf(stderr, "%s: which %s? %s --help tells more\n", name, (*c)->word, name);
+      return -1;
+   }
+   if (asked == 1 && (*c)->run == lm_train && !o.resume && !o.data.n) {
+      fprintf(stderr, "%s: on which text? Say --data FILE, or --resume MODEL to go on\n", name);
+      return -1;
+   }
+   return asked;
 }
 
 int main(int argc, char **argv)
 {
    static lm m;
+   const struct command *c = NULL;
+   program = argv[0];
    m.began = seconds_now();
    wait_passively(argv);
-   int asked = parse(argc, argv, &m.o);
+   set_defaults();
+   int asked = ask(argc, argv, &c);
    if (asked < 0) return EXIT_USAGE;
    if (asked == 0) {
-      help(stdout);
+      help(stdout, c);
       return EXIT_SUCCESS;
    }
-   int ok = run(&m, argc, argv);
+   signal(SIGINT, on_signal);
+   signal(SIGTERM, on_signal);
+#ifdef SIGPIPE
+   signal(SIGPIPE, SIG_IGN); /* a closed pipe is then an error like others */
+#endif
+   int status = c->run(&m);
+   if (fflush(stdout) != 0 || ferror(stdout)) {
+      failed_file("standard output", "cannot be written");
+      status = EXIT_FAILURE;
+   }
+   text_close(&m.text);
+   mod_file_close(m.file);
    mod_tape_destroy(m.tape);
    mod_trainer_destroy(m.trainer);
    mod_model_destroy(m.model);
-   free(m.text.bytes);
-   return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+   free(m.tokens);
+   free(m.targets);
+   return status;
 }
