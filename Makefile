@@ -65,7 +65,7 @@ programs: $(TESTS) $(HASHES) $(BUILD)/lm
 
 test:
 	@$(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(CORES)) programs
-	@CC="$(CC)" CXX="$(CXX)" JOBS=$(CORES) sh tests/run.sh $(SKIPS) $(TESTS) $(HASHES) tests/readme.sh tests/lm.sh
+	@CC="$(CC)" CXX="$(CXX)" JOBS=$(CORES) sh tests/run.sh $(SKIPS) $(TESTS) $(HASHES) tests/docs.sh tests/lm.sh
 
 check:
 	@bash tests/check.sh
