@@ -54,7 +54,9 @@
    >>limits  WHAT IT DOES NOT DO; LIMITS
    ------------------------------------
    No tokenizer (ids in, ids out; a byte is a fine token), no GPU. No mixture of experts yet. A session decodes one
-   sequence. Files hold F32 (F64 with MOD_USE_DOUBLE); other types are listed, not converted, when read.
+   sequence. Files hold F32 (F64 with MOD_USE_DOUBLE); either is read, and rounded to mod_real; other types are listed,
+   not read, and a file with a type unknown here is refused. mod_file_open reads files of up to LONG_MAX bytes: 2 GB on
+   Windows.
    vocab_size, context <= 2^20; n_layers <= 1024; d_model <= 2^16; d_ff <= 2^18; rows of a batch <= 2^24.
    Stack: 18 KB to plan, to set up and to calibrate (27 KB with what gcc -O3 inlines), 9 KB to run.
    Sizes are checked: what does not fit is refused.
@@ -130,6 +132,7 @@
       mod_file *file = mod_file_open("model.safetensors", NULL, &err);      // another day
       mod_file_config(file, &cfg, &err);
       model = mod_model_create(&cfg, NULL, &err);
+      cfg = mod_model_config(model);                                // its blocks lived in the file, now in the model
       mod_file_load(file, model, NULL, &err);
       mod_file_close(file);
 
@@ -209,6 +212,11 @@ typedef double mod_real;
 #define mod_route_topk mod_route_topk_f64
 #define mod_route_threshold mod_route_threshold_f64
 #define mod_sample mod_sample_f64
+#define mod_leaf mod_leaf_f64
+#define mod_model_params mod_model_params_f64
+#define mod_model_param mod_model_param_f64
+#define mod_forward_logits mod_forward_logits_f64
+#define mod_trainer_grads mod_trainer_grads_f64
 #define mod_session_logits mod_session_logits_f64
 #define mod_file_read mod_file_read_f64
 #else
@@ -249,7 +257,8 @@ typedef struct mod_error {
    int64_t where;       /* position, element, token or dimension that the sentence speaks of; -1: none */
 } mod_error;
 
-/* Your allocator. alloc returns memory aligned to 8 bytes or NULL. Only `create` and `destroy` functions call it. */
+/* Your allocator. alloc returns memory aligned to 8 bytes or NULL. Only functions that create, open,
+   destroy or close call it. */
 typedef struct mod_allocator {
    void *(*alloc)(size_t size, void *user);
    void (*free)(void *memory, void *user);
@@ -714,8 +723,9 @@ MODDEF mod_result mod_model_forward(const mod_model *model, mod_tape *tape, mod_
 MODDEF mod_result mod_forward_logits(const mod_forward *forward, const mod_batch *batch, mod_real *out, mod_error *err);
 
 /* Sets the thresholds from held-out text: a top-k pass over `batch` (its mode is ignored) on a tape that you have
-   reset; one planned for MOD_MODE_CAUSAL fits. theta of a block becomes the (k + 1)-th largest of the pass's n deciding
-   logits, k = the capacity of n: at most k lie strictly above. On failure the thresholds are as before. */
+   reset, planned for it in MOD_MODE_TOPK. theta of a block becomes the (k + 1)-th largest of the n deciding logits
+   of that pass, k = the capacity of n: at most k lie strictly above. Blocks that take everything, or decide by chance,
+   keep theirs. Sessions of the model decide by the new ones at once. On failure the thresholds are as before. */
 MODDEF mod_result mod_model_calibrate(mod_model *model, mod_tape *tape, const mod_batch *batch, mod_error *err);
 
 /* FLOPs of one forward pass by formula: 2 per multiply-add of projections, attention (n (n+1) / 2 pairs), router,
@@ -812,8 +822,9 @@ MODDEF void mod_session_destroy(mod_session *session);
 /* Forgets all tokens. NULL: nothing to do. */
 MODDEF void mod_session_reset(mod_session *session);
 /* Appends n >= 1 tokens and runs them through the model. The same bits as mod_model_forward over the whole sequence in
-   causal mode, however the tokens are split among calls. On failure the session is as before. MOD_RESULT_FULL: more
-   tokens than `length`. */
+   causal mode (with the session's seed, step and first_id 0), however the tokens are split among calls. On failure the
+   session is as before. MOD_RESULT_FULL: more tokens than `length`; to write on, reset, and feed what should be
+   remembered, say the last half. */
 MODDEF mod_result mod_session_feed(mod_session *session, const int *tokens, int n, mod_error *err);
 /* [vocab_size]: logits after the last token. NULL before the first. */
 MODDEF const mod_real *mod_session_logits(const mod_session *session);
@@ -899,7 +910,9 @@ MODDEF mod_result mod_file_config(const mod_file *file, mod_config *cfg, mod_err
    n_threads and jobs are 0. n_seqs and length are whatever the file says: plan before you create. */
 MODDEF mod_result mod_file_train_desc(const mod_file *file, mod_train_desc *how, uint64_t *position, mod_error *err);
 /* Parameters and thresholds into a model of the same config, and, with a trainer of this model, its state. A file that
-   does not fit is MOD_RESULT_FORMAT and changes nothing; every byte is read once before the first is stored. */
+   does not fit is MOD_RESULT_FORMAT and changes nothing. Every byte is read once before the first is stored; a read
+   that fails only the second time leaves some tensors changed. The trainer keeps its own desc: make it from
+   mod_file_train_desc to go on as before. */
 MODDEF mod_result mod_file_load(const mod_file *file, mod_model *model, mod_trainer *trainer, mod_error *err);
 
 #ifndef MOD_NO_STDIO
@@ -2691,11 +2704,18 @@ MOD__FN void mod__attention_dqkv(mod_tensor *y, mod__range r)
    }
 }
 
+/* About the FLOPs of one task: a sequence and a group of heads that share keys. */
+MOD__FN double mod__attention_work(const mod_tensor *y)
+{
+   const mod_rows *q = (const mod_rows *)y->arg[0], *kv = (const mod_rows *)y->arg[1];
+   double n = q->n_seqs;
+   return n > 0 ? 4.0 * mod__cols(y) / y->option[1] * (q->n / n) * (kv->n / n) : 0;
+}
+
 MOD__FN void mod__attention_backward(mod_tape *t, mod_tensor *y)
 {
    const mod_rows *kv_rows = (const mod_rows *)y->arg[1];
-   int n_keys = kv_rows->length_max, per_group = y->option[0] / y->option[1];
-   mod__run(t, mod__attention_dqkv, y, kv_rows->n_seqs * y->option[1], 10.0 * per_group * n_keys * n_keys,
+   mod__run(t, mod__attention_dqkv, y, kv_rows->n_seqs * y->option[1], 2.5 * mod__attention_work(y),
             mod__attention_scratch(kv_rows, mod__cols(y) / y->option[0], 1));
 }
 
@@ -2728,7 +2748,7 @@ MODDEF mod_tensor *mod_attention(mod_tape *tape, mod_tensor *q, mod_tensor *k, m
    scratch = mod__attention_scratch(kv_rows, hd, 0);
    if (!mod__scratch(t, scratch) || t->desc.measure) return t->error.code == MOD_RESULT_OK ? y : NULL;
    mod__run(t, mod__attention_forward, y, kv_rows->n_seqs * n_kv_heads,
-            4.0 * (n_heads / n_kv_heads) * kv_rows->length_max * kv_rows->length_max, scratch);
+            mod__attention_work(y), scratch);
    for (s = 0; s < q_rows->n_seqs; ++s) {
       double pairs = 0;
       int i, j = kv_rows->start[s];
@@ -3718,6 +3738,14 @@ MODDEF int mod_model_find(const mod_model *model, const char *name)
    ================================================================================================================= */
 
 /* A forward pass under way. */
+/* What a session keeps of every block: the keys and values of the rows that the block took, and where they stand. */
+typedef struct mod__cache {
+   int length;      /* rows that there is room for in a block */
+   int *start;      /* [n_layers][2]: 0 and the rows so far, as mod_rows has it */
+   int *position;   /* [n_layers][length] */
+   mod_real *k, *v; /* [n_layers][length][kv width], rotated; NULL while measuring */
+} mod__cache;
+
 typedef struct mod__pass {
    const mod_config *c;
    const mod_model *model; /* NULL while measuring */
@@ -3733,15 +3761,9 @@ typedef struct mod__pass {
    mod_block_stats *stats;        /* these three are NULL while measuring */
    int *kept;
    unsigned char *entered; /* of each row: did any routed block take it? */
-   /* In a session (cache_length > 0): */
-   mod_session *session;   /* NULL while measuring */
-   int cache_length;       /* rows that a block's cache has room for */
-   int first;              /* position of the first token */
-   int last_only;          /* 1: logits of the last token only */
-   double *calibrated;     /* NULL, or [n_layers]: receives the thresholds at which as many pass as the top-k takes */
+   const mod__cache *cache; /* NULL outside a session; in one, only the last token gets logits */
+   int first;               /* position of the first token */
 } mod__pass;
-
-MOD__FN const mod_rows *mod__remember(mod__pass *p, int l, const mod_rows *rows, mod_tensor **k, mod_tensor **v);
 
 /* The parameter in a slot as a leaf of the tape; NULL if the model has none there. */
 MOD__FN mod_tensor *mod__weight(mod__pass *p, int block, int slot)
@@ -3777,6 +3799,37 @@ MOD__FN void mod__show(mod__pass *p, int block, mod_site site, const mod_rows *r
       p->batch->probe(p->batch->probe_user, block, site, rows, x);
 }
 
+/* In a session: appends the rows that block l takes now to its cache; *k and *v become all of it, whose rows are
+   returned. */
+MOD__FN const mod_rows *mod__remember(mod__pass *p, int l, const mod_rows *rows, mod_tensor **k, mod_tensor **v)
+{
+   const mod__cache *c = p->cache;
+   mod_rows *all = *k && *v ? (mod_rows *)mod__describe(p->t, sizeof *all) : NULL;
+   mod_real *to_k = NULL, *to_v = NULL;
+   int dim[2];
+   if (!all) return NULL;
+   dim[1] = mod__cols(*k);
+   all->n_seqs = 1;
+   all->n = all->n_max = all->length_max = c->length;
+   if (c->k) {
+      int had = c->start[2 * l + 1];
+      size_t width = (size_t)dim[1], at = (size_t)l * (size_t)c->length, bytes;
+      bytes = (size_t)rows->n * width * sizeof(mod_real);
+      all->start = c->start + 2 * l;
+      all->position = c->position + at;
+      to_k = c->k + at * width;
+      to_v = c->v + at * width;
+      memcpy(to_k + (size_t)had * width, (*k)->data, bytes);
+      memcpy(to_v + (size_t)had * width, (*v)->data, bytes);
+      memcpy(all->position + had, rows->position, (size_t)rows->n * sizeof(int));
+      all->n = all->n_max = all->start[1] = had + rows->n;
+   }
+   dim[0] = all->n;
+   *k = mod_leaf(p->t, to_k, NULL, 2, dim);
+   *v = mod_leaf(p->t, to_v, NULL, 2, dim);
+   return all;
+}
+
 /* attn(x) = attention(rope(x Wq), rope(x Wk), x Wv) Wo, among the rows given, at their original positions */
 MOD__FN mod_tensor *mod__attn(mod__pass *p, int l, mod_tensor *x, const mod_rows *rows)
 {
@@ -3789,7 +3842,7 @@ MOD__FN mod_tensor *mod__attn(mod__pass *p, int l, mod_tensor *x, const mod_rows
       q = mod_rope(t, q, rows, p->rope);
       k = mod_rope(t, k, rows, p->rope);
    }
-   if (p->cache_length) keys = mod__remember(p, l, rows, &k, &v);
+   if (p->cache) keys = mod__remember(p, l, rows, &k, &v);
    x = mod_attention(t, q, k, v, rows, keys, p->c->n_heads, p->c->n_kv_heads, MOD_MASK_CAUSAL);
    return mod__linear(p, l, x, MOD__WO, MOD__BO);
 }
@@ -3864,17 +3917,6 @@ MOD__FN void mod__compare(mod__pass *p, int l, const mod_tensor *logit, const un
    }
 }
 
-/* The (k + 1)-th largest of n logits, k = the capacity of n: at most k lie strictly above it. -inf if there is none. */
-MOD__FN double mod__cutoff(const mod_real *logit, int n, double capacity)
-{
-   int i, k = mod_route_capacity(n, capacity);
-   mod__key key;
-   if (k >= n || mod__find_nan(logit, n) >= 0) return -HUGE_VAL;
-   key = mod__kth_key(logit, n, k + 1);
-   for (i = 0; mod__key_of(logit[i]) != key;) ++i;
-   return (double)logit[i];
-}
-
 /* Which rows enter block l. *score: the router's scores, or NULL where there is no router. */
 MOD__FN const mod_rows *mod__select(mod__pass *p, int l, mod_tensor *x, mod_tensor **score)
 {
@@ -3903,7 +3945,6 @@ MOD__FN const mod_rows *mod__select(mod__pass *p, int l, mod_tensor *x, mod_tens
    if (causal) return mod_rows_threshold(t, p->rows, logit, theta);
    kept = mod_rows_topk(t, p->rows, r, b.capacity);
    if (b.capacity < 1) {
-      if (p->calibrated && kept) p->calibrated[l] = mod__cutoff(logit->data, p->rows->n, b.capacity);
       taken = mod_rows_mask(t, p->rows, kept);
       if (taken) mod__compare(p, l, logit, taken);
       if (mod__has_router_loss(p->c, l))
@@ -4044,7 +4085,7 @@ MOD__FN void mod__forward(mod__pass *p)
    out->flops_blocks = t->flops - flops;
 
    flops = t->flops;
-   if (p->last_only) x = mod_slice(t, x, 0, b->length - 1, 1);
+   if (p->cache) x = mod_slice(t, x, 0, b->length - 1, 1);
    x = mod__norm_of(p, -1, x, MOD__NORM_GAIN, MOD__NORM_BIAS);
    out->logits = c->head == MOD_HEAD_TIED ? mod_matmul_nt(t, x, mod__weight(p, -1, MOD__EMBED))
                                           : mod_matmul(t, x, mod__weight(p, -1, MOD__HEAD));
@@ -4077,8 +4118,8 @@ MOD__FN const char *mod__batch_complaint(const mod_batch *b, const mod_config *c
    return NULL;
 }
 
-MOD__FN mod_result mod__model_forward(const mod_model *model, mod_tape *tape, mod_real *grads, const mod_batch *batch,
-                                      double *calibrated, mod_forward *out, mod_error *err)
+MODDEF mod_result mod_model_forward(const mod_model *model, mod_tape *tape, mod_real *grads, const mod_batch *batch,
+                                    mod_forward *out, mod_error *err)
 {
    mod__pass p;
    mod_forward result;
@@ -4095,21 +4136,14 @@ MOD__FN mod_result mod__model_forward(const mod_model *model, mod_tape *tape, mo
    p.t = tape;
    p.batch = batch;
    p.out = &result;
-   p.calibrated = calibrated;
    mod__forward(&p);
    if (tape->error.code == MOD_RESULT_OK) *out = result;
    return mod_tape_status(tape, err);
 }
 
-MODDEF mod_result mod_model_forward(const mod_model *model, mod_tape *tape, mod_real *grads, const mod_batch *batch,
-                                    mod_forward *out, mod_error *err)
-{
-   return mod__model_forward(model, tape, grads, batch, NULL, out, err);
-}
-
 /* The same code on a measuring tape. c is resolved and checked. */
 MOD__FN mod_result mod__forward_bytes(const mod_config *c, const mod_batch *shape, const mod_tape_desc *desc,
-                                      int cache_length, size_t *bytes, mod_error *err)
+                                      const mod__cache *cache, size_t *bytes, mod_error *err)
 {
    union { double align; void *pointer; unsigned char bytes[MOD__STUB_BYTES]; } stub;
    mod_tape_desc d;
@@ -4127,8 +4161,7 @@ MOD__FN mod_result mod__forward_bytes(const mod_config *c, const mod_batch *shap
    p.t = t;
    p.batch = shape;
    p.out = &out;
-   p.cache_length = cache_length;
-   p.last_only = cache_length > 0;
+   p.cache = cache;
    mod__forward(&p);
    if (out.loss) mod_tape_backward(t, out.loss, NULL);
    if (t->error.code == MOD_RESULT_OK) *bytes = t->arena.peak;
@@ -4144,7 +4177,7 @@ MODDEF mod_result mod_forward_plan(const mod_config *cfg, const mod_batch *shape
    if (result != MOD_RESULT_OK) return result;
    if (!bytes) return mod__bad(err, "bytes is NULL");
    if ((complaint = mod__batch_complaint(shape, &c)) != NULL) return mod__bad(err, complaint);
-   return mod__forward_bytes(&c, shape, desc, 0, bytes, err);
+   return mod__forward_bytes(&c, shape, desc, NULL, bytes, err);
 }
 
 MODDEF mod_result mod_forward_logits(const mod_forward *forward, const mod_batch *batch, mod_real *out, mod_error *err)
@@ -4167,22 +4200,52 @@ MODDEF mod_result mod_forward_logits(const mod_forward *forward, const mod_batch
    return mod__ok(err);
 }
 
+typedef struct mod__calibration {
+   const mod_config *config;
+   double theta[MOD__MAX_LAYERS];
+   const mod_batch *batch; /* whose probe sees everything too */
+   int too_few;
+} mod__calibration;
+
+/* A probe. Of a block's score and predictor the later one decides. */
+MOD__FN void mod__calibrate(void *user, int l, mod_site site, const mod_rows *rows, const mod_tensor *x)
+{
+   mod__calibration *c = (mod__calibration *)user;
+   if (c->batch->probe) c->batch->probe(c->batch->probe_user, l, site, rows, x);
+   if (site == MOD_SITE_SCORE || site == MOD_SITE_PREDICTOR) {
+      mod_block_config b = mod__block_of(c->config, l);
+      int i = 0, k = mod_route_capacity(rows->n, b.capacity);
+      mod__key key;
+      if (b.select != MOD_SELECT_LEARNED || b.capacity >= 1) return;
+      if (k >= rows->n) c->too_few = 1;
+      if (k >= rows->n || mod__find_nan(x->data, rows->n) >= 0) return; /* with a NaN the pass fails */
+      key = mod__kth_key(x->data, rows->n, k + 1);
+      while (mod__key_of(x->data[i]) != key) ++i;
+      c->theta[l] = (double)x->data[i];
+   }
+}
+
 MODDEF mod_result mod_model_calibrate(mod_model *model, mod_tape *tape, const mod_batch *batch, mod_error *err)
 {
-   double theta[MOD__MAX_LAYERS];
+   mod__calibration c;
    mod_batch b;
    mod_forward out;
    mod_result result;
    size_t bytes;
    if (!model || !batch) return mod__bad(err, "model or batch is NULL");
-   bytes = (size_t)model->config.n_layers * sizeof *theta;
-   memcpy(theta, model->theta, bytes);
-   memset(&out, 0, sizeof out);
+   bytes = (size_t)model->config.n_layers * sizeof *c.theta;
+   memcpy(c.theta, model->theta, bytes);
+   c.config = &model->config;
+   c.batch = batch;
+   c.too_few = 0;
    b = *batch;
    b.mode = MOD_MODE_TOPK;
-   result = mod__model_forward(model, tape, NULL, &b, theta, &out, err);
-   if (result == MOD_RESULT_OK && out.n_tokens == 0) return mod__bad(err, "there is no token to calibrate on");
-   if (result == MOD_RESULT_OK) memcpy(model->theta, theta, bytes);
+   b.probe = mod__calibrate;
+   b.probe_user = &c;
+   memset(&out, 0, sizeof out);
+   if ((result = mod_model_forward(model, tape, NULL, &b, &out, err)) != MOD_RESULT_OK) return result;
+   if (c.too_few || out.n_tokens == 0) return mod__bad(err, "there are too few tokens to calibrate on");
+   memcpy(model->theta, c.theta, bytes);
    return result;
 }
 
@@ -4301,7 +4364,7 @@ MOD__FN mod_result mod__activation_bytes(const mod_config *c, const mod_train_de
    shape.targets = &some_target;
    tape.n_threads = d->n_threads;
    if ((complaint = mod__batch_complaint(&shape, c)) != NULL) return mod__bad(err, complaint);
-   return mod__forward_bytes(c, &shape, &tape, 0, bytes, err);
+   return mod__forward_bytes(c, &shape, &tape, NULL, bytes, err);
 }
 
 /* One walk over a trainer's memory, up to the tape. */
@@ -4580,43 +4643,10 @@ struct mod_session {
    mod_tape *tape;
    size_t fixed; /* bytes before the tape */
    int n;        /* tokens so far */
-   int *start;   /* [n_layers][2]: 0 and the rows in the cache, as mod_rows has it */
-   int *before;  /* [n_layers] rows in the cache before this feeding */
-   mod_real *k, *v; /* [n_layers][length][kv width], rotated */
-   int *position;   /* [n_layers][length] */
+   mod__cache cache;
    mod_real *logits;
    mod_allocator allocator; /* of mod_session_create */
 };
-
-/* Appends the rows that block l takes now to its cache; *k and *v become all of it, whose rows are returned. */
-MOD__FN const mod_rows *mod__remember(mod__pass *p, int l, const mod_rows *rows, mod_tensor **k, mod_tensor **v)
-{
-   mod_session *s = p->session;
-   mod_rows *all = *k && *v ? (mod_rows *)mod__describe(p->t, sizeof *all) : NULL;
-   mod_real *to_k = NULL, *to_v = NULL;
-   int dim[2];
-   if (!all) return NULL;
-   dim[1] = mod__cols(*k);
-   all->n_seqs = 1;
-   all->n = all->n_max = all->length_max = p->cache_length;
-   if (s) {
-      int had = s->start[2 * l + 1];
-      size_t width = (size_t)dim[1], at = (size_t)l * (size_t)p->cache_length, bytes;
-      bytes = (size_t)rows->n * width * sizeof(mod_real);
-      all->start = s->start + 2 * l;
-      all->position = s->position + at;
-      to_k = s->k + at * width;
-      to_v = s->v + at * width;
-      memcpy(to_k + (size_t)had * width, (*k)->data, bytes);
-      memcpy(to_v + (size_t)had * width, (*v)->data, bytes);
-      memcpy(all->position + had, rows->position, (size_t)rows->n * sizeof(int));
-      all->n = all->n_max = all->start[1] = had + rows->n;
-   }
-   dim[0] = all->n;
-   *k = mod_leaf(p->t, to_k, NULL, 2, dim);
-   *v = mod_leaf(p->t, to_v, NULL, 2, dim);
-   return all;
-}
 
 /* Resolves desc for a resolved config, or says what is wrong. */
 MOD__FN mod_result mod__session_settle(const mod_config *c, const mod_session_desc *desc, mod_session_desc *d,
@@ -4640,14 +4670,17 @@ MOD__FN mod_result mod__session_tape_bytes(const mod_config *c, const mod_sessio
 {
    mod_batch shape;
    mod_tape_desc tape;
+   mod__cache cache;
    memset(&shape, 0, sizeof shape);
    memset(&tape, 0, sizeof tape);
+   memset(&cache, 0, sizeof cache);
+   cache.length = d->length;
    shape.n_seqs = 1;
    shape.length = d->chunk;
    shape.mode = MOD_MODE_CAUSAL;
    tape.forward_only = 1;
    tape.n_threads = d->n_threads;
-   return mod__forward_bytes(c, &shape, &tape, d->length, bytes, err);
+   return mod__forward_bytes(c, &shape, &tape, &cache, bytes, err);
 }
 
 /* One walk over a session's memory, up to the tape. */
@@ -4655,13 +4688,12 @@ MOD__FN mod_result mod__session_layout(const mod_config *c, const mod_session_de
                                        size_t *cache, mod_error *err)
 {
    size_t layers = (size_t)c->n_layers, rows, numbers, before_cache;
-   void *session, *start, *before, *k, *v, *position, *logits;
+   void *session, *start, *k, *v, *position, *logits;
    if (!mod__mul(&rows, layers, (size_t)d->length) ||
        !mod__mul(&numbers, rows, (size_t)(c->d_model / c->n_heads * c->n_kv_heads)))
       return mod__error(err, MOD_RESULT_MEMORY, "the session is too large for this machine's addresses", -1, -1);
    if (mod_arena_push(a, 1, sizeof(mod_session), &session, err) ||
        mod_arena_push(a, 2 * layers, sizeof(int), &start, err) ||
-       mod_arena_push(a, layers, sizeof(int), &before, err) ||
        mod_arena_push(a, (size_t)c->vocab_size, sizeof(mod_real), &logits, err))
       return MOD_RESULT_MEMORY;
    before_cache = a->used;
@@ -4672,11 +4704,11 @@ MOD__FN mod_result mod__session_layout(const mod_config *c, const mod_session_de
    if (!a->base) return mod__ok(err);
    memset(a->base, 0, before_cache);
    *out = (mod_session *)session;
-   (*out)->start = (int *)start;
-   (*out)->before = (int *)before;
-   (*out)->k = (mod_real *)k;
-   (*out)->v = (mod_real *)v;
-   (*out)->position = (int *)position;
+   (*out)->cache.length = d->length;
+   (*out)->cache.start = (int *)start;
+   (*out)->cache.k = (mod_real *)k;
+   (*out)->cache.v = (mod_real *)v;
+   (*out)->cache.position = (int *)position;
    (*out)->logits = (mod_real *)logits;
    (*out)->fixed = a->used;
    return mod__ok(err);
@@ -4695,8 +4727,8 @@ MODDEF mod_result mod_session_plan(const mod_config *cfg, const mod_session_desc
    if (!bytes) return mod__bad(err, "bytes is NULL");
    mod_arena_init(&a, NULL, (size_t)-1, NULL);
    if ((result = mod__session_settle(&c, desc, &d, err)) != MOD_RESULT_OK ||
-       (result = mod__session_tape_bytes(&c, &d, &tape, err)) != MOD_RESULT_OK ||
-       (result = mod__session_layout(&c, &d, &a, &s, &in_cache, err)) != MOD_RESULT_OK)
+       (result = mod__session_layout(&c, &d, &a, &s, &in_cache, err)) != MOD_RESULT_OK ||
+       (result = mod__session_tape_bytes(&c, &d, &tape, err)) != MOD_RESULT_OK)
       return result;
    if (!mod__add_size(&total, a.used, tape))
       return mod__error(err, MOD_RESULT_MEMORY, "the session is too large for this machine's addresses", -1, -1);
@@ -4757,7 +4789,7 @@ MODDEF void mod_session_destroy(mod_session *session)
 MODDEF void mod_session_reset(mod_session *session)
 {
    if (!session) return;
-   memset(session->start, 0, 2 * (size_t)session->model->config.n_layers * sizeof *session->start);
+   memset(session->cache.start, 0, 2 * (size_t)session->model->config.n_layers * sizeof(int));
    session->n = 0;
 }
 
@@ -4765,7 +4797,7 @@ MODDEF mod_result mod_session_feed(mod_session *session, const int *tokens, int 
 {
    mod_session *s = session;
    const mod_config *c;
-   int done = 0, had, i, l;
+   int done = 0, had, i, l, *end;
    if (!s || !tokens || n < 1) return mod__bad(err, "session or tokens is NULL, or there is no token");
    c = &s->model->config;
    if (n > s->desc.length - s->n)
@@ -4774,7 +4806,6 @@ MODDEF mod_result mod_session_feed(mod_session *session, const int *tokens, int 
       if (tokens[i] < 0 || tokens[i] >= c->vocab_size)
          return mod__error(err, MOD_RESULT_RANGE, "a token is outside the vocabulary", -1, i);
    had = s->n;
-   for (l = 0; l < c->n_layers; ++l) s->before[l] = s->start[2 * l + 1];
    while (done < n) {
       mod_batch b;
       mod_forward out;
@@ -4794,15 +4825,15 @@ MODDEF mod_result mod_session_feed(mod_session *session, const int *tokens, int 
       p.t = s->tape;
       p.batch = &b;
       p.out = &out;
-      p.session = s;
-      p.cache_length = s->desc.length;
+      p.cache = &s->cache;
       p.first = s->n;
-      p.last_only = 1;
       mod_tape_reset(s->tape);
       mod__forward(&p);
       if (mod_tape_status(s->tape, err) != MOD_RESULT_OK) {
          s->n = had;
-         for (l = 0; l < c->n_layers; ++l) s->start[2 * l + 1] = s->before[l];
+         for (l = 0; l < c->n_layers; ++l) /* forget what has been fed since */
+            for (end = s->cache.start + 2 * l + 1; *end && s->cache.position[l * s->cache.length + *end - 1] >= had;)
+               --*end;
          return mod_tape_status(s->tape, err);
       }
       s->n += b.length;
@@ -4821,7 +4852,7 @@ MODDEF int mod_session_length(const mod_session *session) { return session ? ses
 
 MODDEF int mod_session_cached(const mod_session *session, int block)
 {
-   return session && block >= 0 && block < session->model->config.n_layers ? session->start[2 * block + 1] : -1;
+   return session && block >= 0 && block < session->model->config.n_layers ? session->cache.start[2 * block + 1] : -1;
 }
 
 MODDEF size_t mod_session_peak(const mod_session *session)
@@ -5376,14 +5407,14 @@ MODDEF const mod_entry *mod_file_tensors(const mod_file *file, int *count)
 
 MODDEF const char *mod_file_meta(const mod_file *file, const char *key)
 {
-   const char *s = file ? file->meta : NULL;
+   const char *s = file ? file->meta : NULL, *found = NULL;
    int i;
    for (i = 0; s && key && i < file->n_meta; ++i) {
       const char *value = s + strlen(s) + 1;
-      if (!strcmp(s, key)) return value;
+      if (!strcmp(s, key)) found = value; /* of equal keys the last, as JSON's readers do */
       s = value + strlen(value) + 1;
    }
-   return NULL;
+   return found;
 }
 
 /* The numbers of a tensor into out, or nowhere. */

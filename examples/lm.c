@@ -66,6 +66,14 @@ static void set_defaults(void)
 }
 
 #define TRAINED_ON "                    (default: what the model was trained on)"
+#define OPTIONS_SAVE \
+   {"--save-every", "S", OPTION_REAL, &o.save_every, 0, 1e7, NULL, \
+    "seconds between checkpoints                                      (default 60)"}, \
+   {"--keep", "N", OPTION_INT, &o.keep, 0, 99, NULL, \
+    "older checkpoints to keep, as MODEL.1, MODEL.2, ...               (default 0)"}, \
+   {"--calibrate", NULL, OPTION_FLAG, &o.calibrate, 0, 0, NULL, \
+    "at the end, set the thresholds so that on the validation text routed blocks\n" \
+    "take no more than their capacity"}
 #define OPTION_STREAM \
    {"--stream", NULL, OPTION_FLAG, &o.stream, 0, 0, NULL, \
     "read the text window by window: for one that is larger than memory"}
@@ -100,7 +108,8 @@ static void set_defaults(void)
     "of weights, windows and sampling                                  (default 1)"}
 #define OPTIONS_SAMPLE \
    {"--prompt", "TEXT", OPTION_TEXT, &o.prompt, 0, 0, NULL, \
-    "what to go on from; - reads it from standard input           (default a new line)"}, \
+    "what to go on from; - reads it from standard input\n" \
+    "                                            (default a new line; of lm run \"/* \")"}, \
    {"--tokens", "N", OPTION_INT, &o.tokens, 0, 1000000000, NULL, \
     "how many bytes                                                  (default 400)"}, \
    {"--temperature", "X", OPTION_REAL, &o.temperature, 0, 100, NULL, \
@@ -125,16 +134,16 @@ static const option train_options[] = {
    {"--out", "MODEL", OPTION_TEXT, &o.out, 0, 0, NULL,
     "the file to write                                 (default model.safetensors)"},
    {"--resume", "MODEL", OPTION_TEXT, &o.resume, 0, 0, NULL,
-    "go on from this file, to the bit, with the settings in it; writes it again\nunless there is an --out"},
+    "go on from this file instead, with the settings in it: see --resume --help"},
    {"--steps", "N", OPTION_INT, &o.steps, 1, 1e8, NULL,
     "length of the training                                         (default 1000)"},
-   {"--save-every", "S", OPTION_REAL, &o.save_every, 0, 1e7, NULL,
-    "seconds between checkpoints                                      (default 60)"},
-   {"--keep", "N", OPTION_INT, &o.keep, 0, 99, NULL,
-    "older checkpoints to keep, as MODEL.1, MODEL.2, ...               (default 0)"},
-   {"--calibrate", NULL, OPTION_FLAG, &o.calibrate, 0, 0, NULL,
-    "at the end, set the thresholds so that on the validation text routed blocks\ntake no more than their capacity"},
-   OPTIONS_MODEL, OPTION_THREADS};
+   OPTIONS_SAVE, OPTIONS_MODEL, OPTION_THREADS};
+static const option resume_options[] = {
+   {"--resume", "MODEL", OPTION_TEXT, &o.resume, 0, 0, NULL,
+    "go on from this file, to the bit, with the settings in it; writes it again\nunless there is an --out"},
+   {"--data", "FILE", OPTION_LIST, &o.data, 0, 0, NULL, "the same text, if it is elsewhere now"},
+   {"--out", "MODEL", OPTION_TEXT, &o.out, 0, 0, NULL, "another file to write"},
+   OPTION_STREAM, OPTIONS_SAVE, OPTION_THREADS};
 static const option sample_options[] = {
    OPTIONS_SAMPLE,
    {"--seed", "N", OPTION_COUNT, &o.seed, 0, 0, NULL,
@@ -248,6 +257,11 @@ static void on_signal(int which)
 {
    interrupted = 1;
    signal(which, SIG_DFL);
+}
+static void stop_on_signal(void)
+{
+   signal(SIGINT, on_signal);
+   signal(SIGTERM, on_signal);
 }
 
 /* ---- the model, its text and its file ---------------------------------------------------------------------------- */
@@ -424,7 +438,7 @@ static int open_text(lm *m)
    if (o.part == PART_ALL) desc.shares[TEXT_TRAIN] = 1;
    if (!text_open(&m->text, &desc, &err) || !text_hash(&m->text, &m->text_hash, &err)) {
       failed_text(&err);
-      if (from_model) fprintf(stderr, "lm: the model was trained on it; if it is elsewhere now, say --data FILE\n");
+      if (from_model) fprintf(stderr, "lm: the model was trained on it, perhaps in another folder: say --data FILE\n");
       return 0;
    }
    snprintf(now, sizeof now, "%016llx", (unsigned long long)m->text_hash);
@@ -544,8 +558,9 @@ static void print_deciders(const lm *m, const score *topk, const score *causal)
       const mod_block_stats *b = &topk->blocks[l], *c = &causal->blocks[l];
       if (!b->decided) continue; /* a dense block, or one that takes everything: there is nothing to foretell */
       if (!n++)
-         printf("\n%-9s  accuracy 'skip' always   precision      recall  takes, causally\n",
-                m->cfg.causal == MOD_CAUSAL_PREDICTOR || m->cfg.causal == MOD_CAUSAL_BOTH ? "predictor" : "router");
+         printf("\n%-9s%11s%12s%12s%12s%12s\n",
+                m->cfg.causal == MOD_CAUSAL_PREDICTOR || m->cfg.causal == MOD_CAUSAL_BOTH ? "predictor" : "router",
+                "accuracy", "if 'never'", "precision", "recall", "takes then");
       snprintf(name, sizeof name, "block %d", l + 1);
       print_decider(name, b, c);
       all.tokens += b->tokens; all.kept += b->kept;
@@ -555,8 +570,8 @@ static void print_deciders(const lm *m, const score *topk, const score *causal)
    if (n > 1) print_decider("all", &all, &all_causal);
    number a, b;
    if (n)
-      printf("%s of %s tokens passed by every routed block, causally\n", grouped(a, (double)causal->skipped),
-             grouped(b, (double)causal->tokens));
+      printf("takes then: its share in causal mode, where %s of %s tokens skipped every routed block\n",
+             grouped(a, (double)causal->skipped), grouped(b, (double)causal->tokens));
 }
 
 /* Top-k: each routed block takes its k best, as in training. Causal: as when sampling; this is the loss to quote. */
@@ -607,7 +622,7 @@ static int time_step(lm *m, int n_threads, double *seconds)
    *seconds = gone / (step - 1);
    mod_trainer_destroy(trainer);
    mod_model_destroy(model);
-   return ok ? 1 : failed("training", &err);
+   return ok ? 1 : failed("training, tried for speed", &err);
 }
 
 /* One thread, or one per processor? Where other programs are running, threads that wait for each other lose more than
@@ -707,7 +722,7 @@ static int train(lm *m, const char *path, double limit)
          saved = seconds_now();
       }
    }
-   return !path || save(m, path);
+   return !path || !interrupted || save(m, path);
 }
 
 /* Thresholds from validation text, so that a routed block takes, causally, what it took in training. */
@@ -763,7 +778,8 @@ static int print_model(const lm *m)
           m->cfg.context);
    if (!routed) printf("dense\n");
    else
-      printf("%d of them take %g%% of the tokens, gate %s\n", routed, 100 * m->cfg.capacity, gate_names[m->cfg.gate]);
+      printf("%d of them routed, %g%% of the tokens on average, gate %s\n", routed,
+             100 * (share * m->cfg.n_layers - (m->cfg.n_layers - routed)) / routed, gate_names[m->cfg.gate]);
    for (size_t i = 0; i < sizeof line / sizeof line[0]; ++i) {
       printf("          %-22s %12s", line[i].what, grouped(a, line[i].here));
       if (routed)
@@ -794,7 +810,7 @@ static int generate(lm *m, const char *prompt, size_t n_prompt, int tty)
    int *seen = s ? (int *)malloc((size_t)room * sizeof(int)) : NULL;
    if (!s) return failed("session", &err);
    ok = seen != NULL || failed_file("memory", strerror(ENOMEM));
-   for (size_t i = 0, total = n_prompt + (size_t)o.tokens; ok && i < total && !interrupted && !ferror(stdout); ++i) {
+   for (size_t i = 0, total = n_prompt + (size_t)o.tokens; ok && i < total && !ferror(stdout); ++i) {
       int next = i < n_prompt ? (unsigned char)prompt[i]
                               : mod_sample(mod_session_logits(s), VOCAB, &how, (uint64_t)(i - n_prompt), &err);
       if (next < 0) ok = failed("sampling", &err);
@@ -811,7 +827,7 @@ static int generate(lm *m, const char *prompt, size_t n_prompt, int tty)
    }
    mod_session_destroy(s);
    free(seen);
-   putchar('\n');
+   if (tty) putchar('\n');
    return ok;
 }
 
@@ -931,7 +947,12 @@ static void print_next(const char *path)
 static int stopped(const lm *m, const char *path)
 {
    printf("\nstopped   after step %lld of %d", (long long)mod_trainer_step(m->trainer), m->how.steps);
-   if (path) printf("; nothing is lost, %s has it. To go on:\n          %s train --resume %s", path, program, path);
+   if (path) {
+      printf("; nothing is lost, %s has it. To go on:\n          %s train --resume %s", path, program, path);
+      if (o.save_every != 60) printf(" --save-every %g", o.save_every);
+      if (o.keep) printf(" --keep %d", o.keep);
+      if (o.calibrate) printf(" --calibrate");
+   }
    printf("\n");
    return EXIT_INTERRUPTED;
 }
@@ -943,10 +964,15 @@ static int make_trainer(lm *m)
    return m->trainer ? 1 : failed("memory", &err);
 }
 
-/* Better now than after hours of training. */
+/* Better now than after hours of training. A model that is there already is not replaced by a new one. */
 static int can_write(const char *path)
 {
    durable file;
+   FILE *old = o.resume ? NULL : fopen(path, "rb");
+   if (old) {
+      fclose(old);
+      return failed_file(path, "is there already: go on from it with --resume, remove it, or choose another --out");
+   }
    if (!durable_begin(&file, path)) return failed_durable(path, &file);
    durable_abort(&file);
    return 1;
@@ -974,11 +1000,16 @@ static int lm_train(lm *m)
    printf("training  %s steps of %d x %d bytes, seed %llu, %d thread%s, into %s\n", grouped(a, m->how.steps),
           m->how.n_seqs, m->cfg.context, (unsigned long long)m->how.seed, m->how.n_threads,
           m->how.n_threads == 1 ? "" : "s", path);
-   if (o.resume) printf("          from step %lld on\n", (long long)mod_trainer_step(m->trainer));
+   if (o.resume && mod_trainer_step(m->trainer) < m->how.steps)
+      printf("          from step %lld on\n", (long long)mod_trainer_step(m->trainer));
+   else if (o.resume)
+      printf("          finished already, at step %d\n", m->how.steps);
    printf("\n");
+   stop_on_signal();
    if (!train(m, path, 0)) return EXIT_FAILURE;
    if (interrupted) return stopped(m, path);
-   if (o.calibrate && (!calibrate(m) || !save(m, path))) return EXIT_FAILURE;
+   if (o.calibrate && !calibrate(m)) return EXIT_FAILURE;
+   if (!save(m, path)) return EXIT_FAILURE;
    o.part = TEXT_VALIDATION;
    if (text_windows(&m->text, o.part, m->cfg.context) && !print_evaluation(m, NULL)) return EXIT_FAILURE;
    print_next(path);
@@ -1103,8 +1134,10 @@ static int lm_run(lm *m)
           o.seqs, o.context, grouped(b, (double)m->how.steps * o.seqs * o.context), (unsigned long long)o.seed,
           m->how.n_threads, m->how.n_threads == 1 ? "" : "s");
    fflush(stdout);
+   stop_on_signal();
    if (!make_trainer(m) || !train(m, o.out, o.steps ? 0 : 1.2 * o.seconds)) return EXIT_FAILURE;
    if (interrupted) return stopped(m, o.out);
+   if (o.out && !save(m, o.out)) return EXIT_FAILURE;
    if (!print_evaluation(m, &start)) return EXIT_FAILURE;
 
    printf("\nsample    causal, temperature %g, top-p %g\n\n", o.temperature, o.top_p);
@@ -1139,6 +1172,9 @@ static const struct command {
     TABLE(run_options)}};
 enum { N_COMMANDS = (int)(sizeof commands / sizeof commands[0]) };
 
+static const struct command resume = {"train", NULL, "goes on with a training that was stopped", lm_train,
+                                      TABLE(resume_options)};
+
 static void help(FILE *to, const struct command *c)
 {
    if (c) {
@@ -1151,7 +1187,15 @@ static void help(FILE *to, const struct command *c)
                  commands[i].does);
       fputs("\nlm COMMAND --help lists its options.\n", to);
    }
-   fputs("\nExit status: 0 done, 1 it failed, 2 it was not asked properly, 130 stopped\nby Ctrl-C, and saved.\n", to);
+   fputs("\nExit status: 0 done, 1 it failed, 2 it was not asked properly, 130 stopped by\n"
+         "Ctrl-C (after train has saved).\n", to);
+}
+
+static int any(int argc, char **argv, const char *word)
+{
+   for (int i = 2; i < argc; ++i)
+      if (strcmp(argv[i], word) == 0) return 1;
+   return 0;
 }
 
 static int ask(int argc, char **argv, const struct command **c)
@@ -1168,6 +1212,7 @@ static int ask(int argc, char **argv, const struct command **c)
    snprintf(name, sizeof name, "lm %s", (*c)->name);
    if ((*c)->run == lm_run) o.prompt = "/* ";
    if ((*c)->run == lm_routes) o.tokens = 0;
+   if ((*c)->run == lm_train && any(argc, argv, "--resume")) *c = &resume;
    int asked = option_parse(name, (*c)->table, (int)(*c)->n_options, argc - 2, argv + 2, o.word, (*c)->word ? 1 : 0,
                             &o.n_words);
    if (asked == 1 && (*c)->word && !o.n_words) {
@@ -1195,8 +1240,6 @@ int main(int argc, char **argv)
       help(stdout, c);
       return EXIT_SUCCESS;
    }
-   signal(SIGINT, on_signal);
-   signal(SIGTERM, on_signal);
 #ifdef SIGPIPE
    signal(SIGPIPE, SIG_IGN); /* a closed pipe is then an error like others */
 #endif
