@@ -802,7 +802,8 @@ typedef struct mod_session_desc {
    int n_threads;  /* 0 = 1 */
    mod_jobs jobs;
    uint64_t seed;  /* of stochastic selection */
-   mod_probe probe; /* NULL, or called during feeding; at MOD_SITE_LOGITS x has one row, for the last of the rows */
+   mod_probe probe; /* NULL, or called during feeding; at MOD_SITE_LOGITS x has one row, for the last of the rows. It
+                       must not call the session's functions */
    void *probe_user;
 } mod_session_desc;
 
@@ -5516,8 +5517,9 @@ MOD__FN int mod__parse_int(const char **s, int *out)
 {
    int value = 0, digits = 0;
    for (; **s >= '0' && **s <= '9'; ++*s, ++digits) {
-      if (value > (INT_MAX - 9) / 10) return 0;
-      value = value * 10 + (**s - '0');
+      int digit = **s - '0';
+      if (value > (INT_MAX - digit) / 10) return 0;
+      value = value * 10 + digit;
    }
    *out = value;
    return digits > 0;
@@ -5603,6 +5605,7 @@ MODDEF mod_result mod_file_train_desc(const mod_file *file, mod_train_desc *how,
    d.seed = state.seed;
    d.n_threads = 1;
    if ((complaint = mod__train_complaint(&d)) != NULL) return mod__format(err, complaint, -1);
+   if (d.n_seqs < 1 || d.length < 1) return mod__format(err, "n_seqs and length must be at least 1", -1);
    d.n_threads = 0;
    *how = d;
    if (position) *position = state.position;
@@ -5918,7 +5921,7 @@ MODDEF mod_result mod_save_file(const mod_model *model, const mod_save_desc *des
    mod_writer writer;
    mod_result result;
    FILE *file;
-   if (!model || !path) return mod__bad(err, "model or path is NULL");
+   if (!model || !path || !*path) return mod__bad(err, "model or path is NULL, or the path is empty");
    if (strlen(path) + 5 > sizeof aside) return mod__bad(err, "the path is too long");
    strcpy(aside, path);
    strcat(aside, ".tmp");

@@ -62,7 +62,7 @@ static void set_defaults(void)
    o.causal = MOD_CAUSAL_PREDICTOR;
    o.seqs = 4; o.lr = 1e-2; o.seconds = 75; o.save_every = 60; o.seed = 1;
    o.tokens = 400; o.temperature = 0.8; o.top_p = 1; o.prompt = "\n";
-   o.part = TEXT_TEST; o.windows = 64; o.columns = 76;
+   o.part = TEXT_TEST; o.windows = 64; o.columns = 76; o.at = TEXT_NONE;
 }
 
 #define TRAINED_ON "                    (default: what the model was trained on)"
@@ -211,7 +211,7 @@ static const char *grouped(number out, double x)
 
 static const char *minutes(number out, double s)
 {
-   int whole = s > 0 ? (int)(s + 0.5) : 0;
+   int whole = s > 0 && s < 1e9 ? (int)(s + 0.5) : 0;
    snprintf(out, sizeof(number), "%d:%02d", whole / 60, whole % 60);
    return out;
 }
@@ -433,6 +433,13 @@ static int open_text(lm *m)
          o.data.item[o.data.n++] = s;
    }
    if (!o.data.n) return failed_file("no text", "say --data FILE");
+   size_t room = sizeof names; /* they are to stand in the model's file, a line each */
+   for (int i = 0; i < o.data.n; ++i) {
+      size_t length = strlen(o.data.item[i]) + 1;
+      if (strchr(o.data.item[i], '\n')) return failed_file(o.data.item[i], "a name with a line break");
+      if (length > room) return failed_file("--data", "the names are longer than 65,536 bytes together");
+      room -= length;
+   }
    desc.paths = o.data.item; desc.n_paths = o.data.n;
    desc.stream = o.stream;
    if (o.part == PART_ALL) desc.shares[TEXT_TRAIN] = 1;
@@ -666,7 +673,14 @@ static int failed_durable(const char *path, const durable *file)
    return failed_file(path, file->code ? strerror(file->code) : file->error);
 }
 
-/* The model, its trainer, and where they come from, in `path`; then both survive a power cut. */
+static size_t nowhere(const void *from, size_t size, void *user)
+{
+   (void)from; (void)user;
+   return size;
+}
+
+/* The model, its trainer, and where they come from, in `path`; then both survive a power cut. NULL: only tries whether
+   that can be written down at all. */
 static int save(lm *m, const char *path)
 {
    mod_error err;
@@ -686,7 +700,9 @@ static int save(lm *m, const char *path)
    what.position = (uint64_t)mod_trainer_step(m->trainer) * (uint64_t)m->how.n_seqs;
    what.meta = meta;
    what.n_meta = (int)(sizeof meta / sizeof meta[0] / 2);
-   mod_writer writer = {durable_write, &file};
+   mod_writer writer = {durable_write, &file}, none = {nowhere, NULL};
+   if (!path)
+      return mod_save(m->model, &what, &none, &err) == MOD_RESULT_OK ? 1 : failed("the file to be written", &err);
    if (durable_begin(&file, path) && mod_save(m->model, &what, &writer, &err) != MOD_RESULT_OK) {
       durable_abort(&file);
       if (!file.error) return failed(path, &err);
@@ -925,9 +941,9 @@ static const char *program; /* as it was called */
 static int route_text(lm *m, int *n)
 {
    text_error err;
-   uint64_t at = o.at ? o.at : text_spread(&m->text, TEXT_TEST, *n, 0, 1);
+   uint64_t at = o.at != TEXT_NONE ? o.at : text_spread(&m->text, TEXT_TEST, *n, 0, 1);
    if (!text_read(&m->text, at, *n, m->tokens, m->targets, &err)) return failed_text(&err);
-   for (int i = 0; !o.at && i < *n; ++i)
+   for (int i = 0; o.at == TEXT_NONE && i < *n; ++i)
       if (m->tokens[i] == '\n' && text_read(&m->text, at + (uint64_t)i + 1, *n, m->tokens, m->targets, NULL)) {
          at += (uint64_t)i + 1;
          break;
@@ -988,6 +1004,8 @@ static int lm_train(lm *m)
       if (!open_model(m, o.resume)) return EXIT_FAILURE;
       if (mod_file_train_desc(m->file, &m->how, NULL, &err) != MOD_RESULT_OK)
          return failed(o.resume, &err), EXIT_FAILURE;
+      if (m->how.length != m->cfg.context)
+         return failed_file(o.resume, "it was trained on windows that are shorter than its context"), EXIT_FAILURE;
       o.steps = m->how.steps;
    }
    if (!open_text(m) || (!o.resume && !make_model(m))) return EXIT_FAILURE;
@@ -995,7 +1013,8 @@ static int lm_train(lm *m)
    if (!o.resume) set_steps(m, o.steps ? o.steps : 1000);
    o.seed = m->how.seed;
    if (!enough_text(m, TEXT_TRAIN) || !print_model(m) || !make_batch(m, m->how.n_seqs) ||
-       !can_write(path) || !choose_threads(m, &seconds) || !make_trainer(m) || (o.resume && !load_model(m, o.resume)))
+       !can_write(path) || !choose_threads(m, &seconds) || !make_trainer(m) ||
+       (o.resume && !load_model(m, o.resume)) || !save(m, NULL))
       return EXIT_FAILURE;
    printf("training  %s steps of %d x %d bytes, seed %llu, %d thread%s, into %s\n", grouped(a, m->how.steps),
           m->how.n_seqs, m->cfg.context, (unsigned long long)m->how.seed, m->how.n_threads,
@@ -1024,6 +1043,7 @@ static int lm_sample(lm *m)
    if (!open_model(m, o.word[0]) || !load_model(m, o.word[0])) return EXIT_FAILURE;
    if (strcmp(prompt, "-") == 0) {
       n = fread(from_stdin, 1, sizeof from_stdin, stdin);
+      if (getchar() != EOF) return failed_file("--prompt -", "more than 65,536 bytes"), EXIT_FAILURE;
       if (!n) return failed_file("--prompt -", "standard input gave nothing"), EXIT_FAILURE;
       prompt = from_stdin;
    }
@@ -1119,7 +1139,8 @@ static int lm_run(lm *m)
    if (!o.data.n) default_text();
    if (!open_text(m) || !make_model(m)) return EXIT_FAILURE;
    print_text(m);
-   if (!enough_text(m, TEXT_TRAIN) || !enough_text(m, TEXT_TEST) || !print_model(m)) return EXIT_FAILURE;
+   if (!enough_text(m, TEXT_TRAIN) || !enough_text(m, TEXT_TEST) || !print_model(m) || (o.out && !can_write(o.out)))
+      return EXIT_FAILURE;
    m->how.n_threads = 1;
    set_steps(m, o.steps ? o.steps : 1000);
    t = seconds_now();

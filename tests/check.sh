@@ -240,7 +240,11 @@ warnings() {
    local cc=$1 file
    need "$cc"
    for file in tests/test_*.c tests/exchange.c examples/*.c; do
-      show "$cc" -std=c99 -O1 -Wall -Wextra -Wshadow -Werror -c "$file" -o "$dir/x.o"
+      if [ "$cc" = clang ]; then # whose warnings do not need the optimiser
+         show "$cc" -std=c99 -Wall -Wextra -Wshadow -Werror -fsyntax-only "$file"
+      else
+         show "$cc" -std=c99 -O1 -Wall -Wextra -Wshadow -Werror -c "$file" -o "$dir/x.o"
+      fi
    done
 }
 

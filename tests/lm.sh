@@ -114,6 +114,8 @@ status 0 routes "$lm" routes whole.st
 says '^block 2 ' out
 says '^used ' out
 status 0 "routes of a text" "$lm" routes whole.st --text 'a < b & "c"' --svg routes.svg
+status 0 "routes from the first byte on" "$lm" routes whole.st --csv - --tokens 2 --at 0
+says '^0,' out
 status 0 "routes as numbers" "$lm" routes whole.st --csv - --tokens 10
 if [ "$(wc -l <out)" -eq 21 ]; then ok; else bad "routes --csv: $(wc -l <out) lines, not 1 + 10 tokens x 2 blocks"; fi
 awk -F, 'NR > 1 && NF != 7 { exit 1 }' out && ok || bad "routes --csv: not seven columns"
@@ -155,6 +157,13 @@ status 2 "settings that resume has already" "$lm" train --resume stopped.st --wi
 # shellcheck disable=SC2086
 status 1 "a model that is there already" "$lm" train --data text.txt --out straight.st $tiny
 says 'is there already' err
+# shellcheck disable=SC2086
+status 1 "a model in the place of the text" "$lm" train --data text.txt --out text.txt $tiny
+# shellcheck disable=SC2086
+status 1 "a text whose name is no UTF-8" sh -c 'cp text.txt "$1" && exec "$2" train --data "$1" --out name.st '"$tiny" \
+   sh "$(printf 'caf\351.txt')" "$lm"
+says 'UTF-8' err
+[ -e name.st ] && bad "it was written all the same" || ok
 cp text.txt original.txt
 echo more >>text.txt
 status 1 "resume on a text that has changed" "$lm" train --resume stopped.st

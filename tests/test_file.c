@@ -1008,6 +1008,10 @@ static void test_edits(void)
       {"\"mod.train.beta1\":\"3fe", "\"mod.train.beta1\":\"7ff", TRAIN, MOD_RESULT_FORMAT, "beta1"},
       {"\"mod.train.warmup\":\"0\"", "\"mod.train.warm\":\"0\"", TRAIN, MOD_RESULT_FORMAT, "setting is missing"},
       {"\"mod.train.n_seqs\":\"1\"", "\"mod.train.n_seqs\":\"2000000000\"", 0, MOD_RESULT_OK, ""}, /* plan sees it */
+      {"\"mod.train.steps\":\"10\"", "\"mod.train.steps\":\"2147483647\"", 0, MOD_RESULT_OK, ""},
+      {"\"mod.train.steps\":\"10\"", "\"mod.train.steps\":\"2147483648\"", TRAIN, MOD_RESULT_FORMAT, "not a number"},
+      {"\"mod.train.n_seqs\":\"1\"", "\"mod.train.n_seqs\":\"0\"", TRAIN, MOD_RESULT_FORMAT, "at least 1"},
+      {"\"mod.train.length\":\"4\"", "\"mod.train.length\":\"0\"", TRAIN, MOD_RESULT_FORMAT, "at least 1"},
    };
    mod_config cfg = tiny(), got;
    mod_train_desc how = tiny_desc(), desc;

@@ -2778,7 +2778,7 @@ static void row_mod_save_file(void)
    REFUSED(MOD_RESULT_ARG, mod_save_file(model, NULL, NULL, e));
    REFUSED(MOD_RESULT_ARG, mod_save_file(model, NULL, path, e));
    REFUSED(MOD_RESULT_IO, mod_save_file(model, NULL, "no such folder/none", e));
-   REFUSED(MOD_RESULT_IO, mod_save_file(model, NULL, "", e));
+   REFUSED(MOD_RESULT_ARG, mod_save_file(model, NULL, "", e));
    d.n_meta = -1;
    REFUSED(MOD_RESULT_ARG, mod_save_file(model, &d, "test_refuse.none", e));
    CHECK(fopen("test_refuse.none", "rb") == NULL && fopen("test_refuse.none.tmp", "rb") == NULL);
