@@ -77,7 +77,7 @@ help:
 	@echo 'make         builds the examples into $(BUILD)/'
 	@echo 'make run     trains a small model on text, samples from it, shows its routes (examples/lm.c)'
 	@echo 'make test    builds and runs the tests: one compiler is enough, under 5 minutes'
-	@echo 'make check   strict builds, standards, sanitizers, symbols, other compilers and processors, under 15 minutes;'
+	@echo 'make check   strict builds, standards, sanitizers, symbols, other compilers and processors, some 20 minutes;'
 	@echo '             what is not installed is skipped (tests/deps.sh installs it with apt)'
 	@echo 'make clean   removes $(BUILD)/'
 	@echo 'Settings: CC=clang  CXX=clang++  CFLAGS=-O2  OPENMP= (off)  -j2'

@@ -819,7 +819,7 @@ static int generate(lm *m, const char *prompt, size_t n_prompt, int tty)
    mod_error err;
    mod_session_desc desc = {0};
    mod_sample_desc how = {0};
-   int n = 0, room = m->cfg.context, ok = 1;
+   int n = 0, fed = 0, room = m->cfg.context, ok = 1; /* the prompt is fed in one go, what follows byte by byte */
    how.temperature = o.temperature; how.top_p = o.top_p; how.top_k = o.top_k; how.seed = o.seed;
    desc.n_threads = o.threads;
    mod_session *s = mod_session_create(m->model, &desc, NULL, &err);
@@ -831,7 +831,7 @@ static int generate(lm *m, const char *prompt, size_t n_prompt, int tty)
                               : mod_sample(mod_session_logits(s), VOCAB, &how, (uint64_t)(i - n_prompt), &err);
       if (next < 0) ok = failed("sampling", &err);
       if (ok && n == room) {
-         n = room / 2;
+         fed = n = room / 2;
          memmove(seen, seen + room - n, (size_t)n * sizeof(int));
          mod_session_reset(s);
          ok = n == 0 || mod_session_feed(s, seen, n, &err) == MOD_RESULT_OK || failed("sampling", &err);
@@ -839,7 +839,9 @@ static int generate(lm *m, const char *prompt, size_t n_prompt, int tty)
       if (!ok) break;
       show(next, tty);
       seen[n++] = next;
-      ok = mod_session_feed(s, &next, 1, &err) == MOD_RESULT_OK || failed("sampling", &err);
+      if (i + 1 < n_prompt && n < room) continue;
+      ok = mod_session_feed(s, seen + fed, n - fed, &err) == MOD_RESULT_OK || failed("sampling", &err);
+      fed = n;
    }
    mod_session_destroy(s);
    free(seen);
