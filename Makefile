@@ -2,7 +2,7 @@
 # Needs gcc or clang, make, sh, libc and libm. CC=clang, CFLAGS=-O2 and the like are honoured; OpenMP is used if found.
 
 BUILD  := build
-CFLAGS ?= -O3 -g0
+CFLAGS ?= -O2 -g0
 WARN   := -Wall -Wextra -Wshadow
 STD    := -std=c99
 LDLIBS := -lm
@@ -28,6 +28,12 @@ THREADS := $(shell printf '%s\n' '$(HASH)include <pthread.h>' 'static void *f(vo
 HAVE_CXX := $(shell printf '%s\n' '$(HASH)include <cmath>' 'int main() { return 0; }' >$(PROBE).cc; \
               $(CXX) -std=c++11 $(PROBE).cc -o $(PROBE).x 2>/dev/null && echo yes; rm -f $(PROBE).cc $(PROBE).x)
 endif
+ifneq ($(filter bench $(BUILD)/bench-%,$(MAKECMDGOALS)),) # a peer to measure against
+OPENBLAS := $(shell printf '%s\n' '$(HASH)include <cblas.h>' 'void openblas_set_num_threads(int);' \
+              'int main(void) { float x = 1; openblas_set_num_threads(1); cblas_sscal(1, 2, &x, 1); return x != 2; }' \
+              >$(PROBE).c; $(CC) $(PROBE).c -o $(PROBE).x -lopenblas 2>/dev/null && ./$(PROBE).x && \
+              echo -DBENCH_OPENBLAS -lopenblas; rm -f $(PROBE).c $(PROBE).x)
+endif
 
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/*.c))
 # tests/test_x_f64.c is the second half of tests/test_x.c and no program.
@@ -35,8 +41,8 @@ TESTS    := $(patsubst tests/%.c,$(BUILD)/%,$(filter-out %_f64.c,$(wildcard test
 
 # The bits must not depend on language or level: tests/test_hash.c in each of these forms.
 HASH_C   := $(foreach std,c99 gnu17,$(foreach level,O0 O2 O3,$(BUILD)/test_hash-$(std)-$(level)))
-ifeq ($(filter -O3,$(CFLAGS)),-O3) # then this one is build/test_hash itself
-HASH_C   := $(filter-out %-c99-O3,$(HASH_C))
+ifeq ($(filter -O2,$(CFLAGS)),-O2) # then this one is build/test_hash itself
+HASH_C   := $(filter-out %-c99-O2,$(HASH_C))
 endif
 HASH_CXX := $(foreach level,O0 O2 O3,$(BUILD)/test_hash-c++11-$(level))
 ifeq ($(wildcard tests/test_hash.c),)
@@ -53,7 +59,7 @@ endif
 # `make test` builds on all cores even without -j: most of its time is building.
 CORES := $(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),2)
 
-.PHONY: all run programs test check clean help FORCE
+.PHONY: all run programs test check bench learn clean help FORCE
 .DELETE_ON_ERROR:
 
 all: $(EXAMPLES)
@@ -70,6 +76,25 @@ test:
 check:
 	@bash tests/check.sh
 
+# Plain arithmetic, then fused. What tunes OpenBLAS by hand is unset.
+bench: $(BUILD)/bench-plain $(BUILD)/bench-fused
+	@rm -f $(BUILD)/bench.settings; unset OPENBLAS_CORETYPE OPENBLAS_L2_SIZE OPENBLAS_NUM_THREADS OMP_NUM_THREADS; \
+	for run in 'plain --seconds 240' 'fused --seconds 190'; do \
+	   ./$(BUILD)/bench-$(if $(filter full,$(BENCH)),$${run%% *} --full,$$run) --settings $(BUILD)/bench.settings \
+	      --json $(BUILD)/bench-$${run%% *}.json $(SHAPES:%=--shapes) $(ROWS) || exit; echo; \
+	done
+	@(printf '{"plain": '; cat $(BUILD)/bench-plain.json; printf ', "fused": '; cat $(BUILD)/bench-fused.json; \
+	  echo '}') >$(BUILD)/bench.json; echo 'all turns of all rows: $(BUILD)/bench.json'
+# A check that takes long and needs a text, so no part of `make test`. LEARN: further options, such as '--threads 4'.
+ifeq ($(DATA),)
+learn:
+	@echo 'skipped: make learn needs a text, DATA=FILE: tinyshakespeare, which is input.txt in'
+	@echo '         https://github.com/karpathy/char-rnn/tree/master/data/tinyshakespeare'
+else
+learn: $(BUILD)/learn
+	@OMP_WAIT_POLICY=$${OMP_WAIT_POLICY:-passive} ./$(BUILD)/learn --data '$(DATA)' $(LEARN)
+endif
+
 clean:
 	rm -rf $(BUILD)
 
@@ -79,8 +104,12 @@ help:
 	@echo 'make test    builds and runs the tests: one compiler is enough, under 5 minutes'
 	@echo 'make check   strict builds, standards, sanitizers, symbols, other compilers and processors, some 20 minutes;'
 	@echo '             what is not installed is skipped (tests/deps.sh installs it with apt)'
+	@echo 'make bench   how fast it is, beside the peak of the machine, OpenBLAS and PyTorch: 8 minutes'
+	@echo '             (BENCH=full: all shapes; ROWS=gemm: one row; SHAPES=1: a line for each shape;'
+	@echo '             LLMC=DIR: a checkout of llm.c as a peer)'
+	@echo 'make learn DATA=FILE   the slower learning check, on tinyshakespeare, see docs/results.md; goes on if stopped'
 	@echo 'make clean   removes $(BUILD)/'
-	@echo 'Settings: CC=clang  CXX=clang++  CFLAGS=-O2  OPENMP= (off)  -j2'
+	@echo 'Settings: CC=clang  CXX=clang++  CFLAGS=-O3  OPENMP= (off)  -j2'
 
 FLAGS = $(CC) $(CXX) $(CFLAGS) $(OPENMP) $(THREADS) $(LDFLAGS)
 # Changes when the compiler or its flags do, so that everything is built again then.
@@ -100,5 +129,13 @@ $(BUILD)/test_session: private WARN += $(THREADS)
 $(BUILD)/test_%: tests/test_%.c $(TEST_DEPS)
 	$(CC) $(STD) $(CFLAGS) $(WARN) $(OPENMP) $< $(wildcard tests/test_$*_f64.c) -o $@ $(LDFLAGS) $(LDLIBS)
 
+# -O2 and no -march, as a user might: not CFLAGS.
+$(BUILD)/bench-fused: private WARN += -DMOD_FAST_FMA
+$(BUILD)/bench-plain $(BUILD)/bench-fused: bench/bench.c mod.h $(wildcard bench/*.h) $(BUILD)/flags
+	$(CC) $(STD) -O2 -g0 $(WARN) $(OPENMP) $< -o $@ $(LDFLAGS) $(OPENBLAS) $(LDLIBS)
+
 $(BUILD)/%: examples/%.c mod.h $(wildcard examples/*.h examples/common/*.h) $(BUILD)/flags
+	$(CC) $(STD) $(CFLAGS) $(WARN) $(OPENMP) $< -o $@ $(LDFLAGS) $(LDLIBS)
+
+$(BUILD)/%: bench/%.c mod.h $(wildcard examples/common/*.h) $(BUILD)/flags
 	$(CC) $(STD) $(CFLAGS) $(WARN) $(OPENMP) $< -o $@ $(LDFLAGS) $(LDLIBS)

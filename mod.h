@@ -1,4 +1,4 @@
-/* mod.h - v0.2.0 - Mixture-of-Depths transformers in one C header - public domain or MIT, at your choice
+/* mod.h - v0.3.0 - Mixture-of-Depths transformers in one C header - public domain or MIT, at your choice
 
    Tensors, an autograd tape, expert-choice routing, Mixture-of-Depths (MoD) transformer blocks, training, causal
    sampling with a cache for each block, and safetensors files. C99 that is also C++11. Needs libc and libm; uses
@@ -9,7 +9,7 @@
       #define MOD_IMPLEMENTATION
       #include "mod.h"
 
-   and `cc -O3 file.c -lm` (add -fopenmp for threads). Everywhere else just include it.
+   and `cc -O2 file.c -lm` (add -fopenmp for threads). Everywhere else just include it.
 
    QUICK FACTS
       a config is a zeroed struct      mod_config cfg = {0}; cfg.vocab_size = 256; ... zero means default
@@ -19,12 +19,19 @@
       the same bits                    one seed gives the same weights and tokens run after run, for any number of
                                        threads, any batch, gcc or clang, -O0 or -O3, with AVX-512 or without SIMD
                                        (plain arithmetic: multiply, round, add, round; see >>concepts)
+      fast without flags               SSE2, AVX2, AVX-512 on x86-64, found when it runs; NEON; WebAssembly SIMD128
       a compiler's -ffast-math         is refused with an #error: it changes results and removes NaN checks
 
    OVERRIDES: define before including, the same in every file
       MOD_STATIC            all functions static: the whole library private to one file
       MODDEF                linkage of public functions, if `extern` or `static` is not what you want
       MOD_USE_DOUBLE        mod_real is double: for gradient checks and teaching; slower, and not the same bits
+      MOD_FAST_FMA          AVX2, AVX-512 and NEON fuse the multiply and add of products: up to twice as fast where a
+                            processor has no adders of its own, and no longer the bits of the plain arithmetic
+      MOD_NO_SIMD           plain loops only: half the code, no run-time choice (on x86-64 that asks libgcc or
+                            compiler-rt what the processor has: __cpu_model)
+      MOD_SELF              the name you gave this file, if not "mod.h": it includes itself for its vector code, so it
+                            must stay a file of its own
       MOD_NO_OPENMP         ignore OpenMP even if the compiler has it on
       MOD_NO_MALLOC         no default allocator: you give a buffer or a mod_allocator
       MOD_NO_STDIO          no FILE: read and write through a mod_reader and a mod_writer
@@ -33,6 +40,7 @@
       MOD_ALLOW_FAST_MATH   build in spite of -ffast-math; the same bits and NaN checks are then not promised
 
    RECENT HISTORY
+      0.3.0  vector code chosen at run time, blocked products, attention by strips
       0.2.0  the language model: sessions, files, exact resume, calibrated thresholds
       0.1.0  the algorithm: tape, ops, routing, dense and MoD blocks, training, sampling
 
@@ -46,7 +54,7 @@
       6  configuration of a model        >>api-config  16  implementation, in this order:  >>config >>size >>arena
       7  random numbers                  >>api-rng         >>rng >>math >>kernels >>route >>tape >>ops >>model
       8  routing on plain arrays         >>api-route       >>blocks >>account >>train >>session >>sample >>file
-      9  tape: tensors and autograd      >>api-tape        >>host >>licence
+      9  tape: tensors and autograd      >>api-tape        >>host >>simd >>licence
 
    To learn the algorithm read >>idea, then >>route, >>blocks and >>ops of the implementation.
 
@@ -155,9 +163,10 @@
 
    Same bits. Floating-point addition is not associative, so the order of every sum is part of this library's contract:
    one chain per output element of a matrix product, in the order of the inner index; sums along a row in sixteen
-   interleaved parts; gradients over (sequence, position) ascending. Threads split outputs, never sums. exp, tanh, log,
-   sin and cos are mod.h's own. Not promised: MOD_USE_DOUBLE, fast-math, x87 arithmetic, flushed denormals, and clang's
-   -ffp-contract=fast (mod_build_info() tells). NaN payloads and signs are not promised.
+   interleaved parts; gradients over (sequence, position) ascending. Threads and vectors split outputs, never sums: each
+   instruction set gives the bits of the plain loops. exp, tanh, log, sin and cos are mod.h's own. With MOD_FAST_FMA the
+   fused levels agree with each other, not with the others. Not promised: MOD_USE_DOUBLE, fast-math, x87 arithmetic,
+   flushed denormals, and clang's -ffp-contract=fast (mod_build_info() tells). NaN payloads and signs are not promised.
 
    Files are safetensors: eight bytes of header length, a JSON header, then the numbers, little-endian on every machine.
    Settings stand in the header's metadata under "mod.": whole numbers in decimal, others as the 16 hex digits of a
@@ -172,13 +181,14 @@
    C++. The header compiles as C++11. Write `mod_config cfg = {};` and assign the fields.
 */
 
+#ifndef MOD__LEVEL /* defined where this file includes itself for its last section, >>simd */
 #ifndef MOD_H_MIXTURE_OF_DEPTHS
 #define MOD_H_MIXTURE_OF_DEPTHS
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define MOD_H_VERSION 200 /* major * 10000 + minor * 100 + patch */
+#define MOD_H_VERSION 300 /* major * 10000 + minor * 100 + patch */
 
 #if defined(__GNUC__)
 #define MOD__UNUSED __attribute__((unused)) /* no warning about a function that this program does not call */
@@ -271,6 +281,22 @@ typedef struct mod_jobs {
    void (*run)(mod_task task, void *arg, int n_tasks, void *user); /* NULL: OpenMP, or one after the other */
    void *user;
 } mod_jobs;
+
+/* Instruction sets that there is code for; which of them a build has depends on the compiler and its target. The bits
+   do not depend on it, but for MOD_FAST_FMA: then AVX2, AVX-512 and NEON fuse the steps of products. */
+typedef enum mod_simd {
+   MOD_SIMD_BEST, /* chosen when a tape, trainer or session is initialised, by what the processor has */
+   MOD_SIMD_SCALAR,
+   MOD_SIMD_SSE2,
+   MOD_SIMD_AVX2,
+   MOD_SIMD_AVX512,
+   MOD_SIMD_NEON,
+   MOD_SIMD_WASM128
+} mod_simd;
+
+/* The best of this build on this processor; and a level's name, a constant string ("unknown" if it is none). */
+MODDEF mod_simd mod_simd_best(void);
+MODDEF const char *mod_simd_name(mod_simd level);
 
 /* A stack of bytes over your memory. With base NULL it only counts. Pieces start at multiples of 16 from base. */
 typedef struct mod_arena {
@@ -459,6 +485,7 @@ typedef struct mod_tape_desc {
    int n_threads;    /* 0 = 1; a run never uses more */
    int forward_only; /* 1: no gradients; a block's memory is used again by the next */
    int measure;      /* 1: count, compute nothing; memory is needed for the tensors' descriptions only */
+   mod_simd simd;    /* 0 = the best there is; another for tests: the same bits, but see MOD_FAST_FMA */
    mod_jobs jobs;
 } mod_tape_desc;
 
@@ -753,6 +780,7 @@ struct mod_train_desc {
    double weight_decay; /* 0 = off; decoupled; on matmul weights and the embedding */
    double clip_norm;    /* 0 = off; for the language model and for the predictors, each by its own norm */
    int n_threads;       /* 0 = 1 */
+   mod_simd simd;       /* 0 = the best there is */
    mod_jobs jobs;
    uint64_t seed; /* of random draws in training */
 };
@@ -800,6 +828,7 @@ typedef struct mod_session_desc {
    int length;     /* 0 = context: most tokens */
    int chunk;      /* 0 = min(32, length): tokens that go through the model at once while feeding many */
    int n_threads;  /* 0 = 1 */
+   mod_simd simd;  /* 0 = the best there is */
    mod_jobs jobs;
    uint64_t seed;  /* of stochastic selection */
    mod_probe probe; /* NULL, or called during feeding; at MOD_SITE_LOGITS x has one row, for the last of the rows. It
@@ -969,12 +998,14 @@ MODDEF mod_file *mod_file_open(const char *path, const mod_allocator *allocator,
 #define MOD_ASSERT(condition) ((void)0)
 #endif
 
-/* No fused multiply-add behind our back: it rounds once where plain arithmetic rounds twice. */
+/* No fused multiply-add behind our back: it rounds once where plain arithmetic rounds twice. And gcc's -O2 is told to
+   turn plain loops into vectors, as its -O3 and clang's -O2 do: none of this changes a bit. */
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__)
 #pragma GCC push_options /* popped at the end */
-#pragma GCC optimize("fp-contract=off")
+#pragma GCC optimize("fp-contract=off", "no-math-errno", "no-trapping-math")
+#pragma GCC optimize("tree-vectorize", "vect-cost-model=dynamic")
 #elif defined(_MSC_VER)
 #pragma fp_contract(off)
 #endif
@@ -993,6 +1024,35 @@ MODDEF mod_file *mod_file_open(const char *path, const mod_allocator *allocator,
 
 #define MOD__FN MOD__UNUSED static
 
+/* Vector code for the processors of this build, chosen at run time (>>kernels); by gcc and clang, but not where clang
+   stands in for MSVC. From gcc for Windows nothing wider than SSE2: it keeps wide vectors at places of the stack that
+   are not aligned. */
+#if !defined(MOD_NO_SIMD) && !defined(MOD_USE_DOUBLE) && !defined(_MSC_VER) && !defined(__INTEL_COMPILER) && \
+   !defined(__NVCOMPILER) && (defined(__clang__) || (defined(__GNUC__) && __GNUC__ >= 8))
+#if defined(__x86_64__)
+#ifdef MOD_FAST_FMA
+#include <immintrin.h>
+#else
+#include <xmmintrin.h> /* a tenth of the time to compile */
+#endif
+#define MOD__SSE2
+#if defined(__clang__) || !(defined(_WIN32) || defined(__CYGWIN__))
+#define MOD__AVX
+#endif
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#define MOD__NEON
+#elif defined(__wasm_simd128__)
+#include <wasm_simd128.h>
+#define MOD__WASM128
+#endif
+#endif
+#if defined(MOD__SSE2) || defined(MOD__NEON) || defined(MOD__WASM128)
+#define MOD__INLINE static inline __attribute__((always_inline)) /* so that a loop over it becomes vectors */
+#else
+#define MOD__INLINE MOD__FN
+#endif
+
 /* libm only for what IEEE 754 rounds exactly; and for everything in a double build, which promises no bits. */
 #ifdef MOD_USE_DOUBLE
 #define mod__sqrt sqrt
@@ -1004,6 +1064,7 @@ MODDEF mod_file *mod_file_open(const char *path, const mod_allocator *allocator,
 
 enum {
    MOD__ALIGN = 16,           /* pieces of an arena start at multiples of this from its base */
+   MOD__LINE = 64,            /* bytes of a line of the cache */
    MOD__MAX_ROWS = 1 << 24,   /* rows of a batch */
    MOD__MAX_LAYERS = 1024,
    MOD__STUB_BYTES = 16 << 10 /* tensor descriptions of one block, for a measuring run on the stack */
@@ -1276,27 +1337,28 @@ MOD__FN mod_real mod__tanh(mod_real x) { return tanh(x); }
 
 #else
 
-MOD__FN float mod__from_bits(uint32_t bits)
+MOD__INLINE float mod__from_bits(uint32_t bits)
 {
    float x;
    memcpy(&x, &bits, 4);
    return x;
 }
 
-MOD__FN uint32_t mod__bits(float x)
+MOD__INLINE uint32_t mod__bits(float x)
 {
    uint32_t bits;
    memcpy(&bits, &x, 4);
    return bits;
 }
 
-/* As mod__exp64. 2^n in two factors, so that results may be denormal. Adding 1.5 * 2^23 rounds to an integer. */
-MOD__FN float mod__exp(float x)
+/* These have no branches, so that the compiler can compute several at once. NaN goes through: a comparison with it is
+   false. As mod__exp64; 2^n in two factors, so that results may be denormal; adding 1.5 * 2^23 rounds to an integer. */
+MOD__INLINE float mod__exp(float x)
 {
    float t, n, r, p;
    int i, half;
-   x = x < 89.0f ? x : (x >= 89.0f ? 89.0f : x); /* NaN stays */
-   x = x > -104.0f ? x : (x <= -104.0f ? -104.0f : x);
+   x = x > 89.0f ? 89.0f : x;
+   x = x < -104.0f ? -104.0f : x;
    t = x * 1.44269504f + 12582912.0f;
    n = t - 12582912.0f;
    r = (x - n * 0.693359375f) + n * 2.12194440e-4f; /* ln 2 in two parts */
@@ -1308,97 +1370,89 @@ MOD__FN float mod__exp(float x)
    p = (p * (r * r) + r) + 1.0f;
    i = (int)(mod__bits(t) - 0x4b400000u);
    half = i / 2;
-   if (mod__nan((double)x)) return x;
    return p * mod__from_bits((uint32_t)(half + 127) << 23) * mod__from_bits((uint32_t)(i - half + 127) << 23);
 }
 
 /* As mod__log64: log(1 + f) = f - (f^2/2 - s (f^2/2 + R(s^2))), which loses nothing near 1. */
-MOD__FN float mod__log(float x)
+MOD__INLINE float mod__log(float x)
 {
-   uint32_t bits;
-   float f, s, z, h, n;
-   int e = 0;
-   if (!(x > 0.0f)) return x == 0.0f ? -mod__from_bits(0x7f800000u) : x < 0.0f ? mod__from_bits(0x7fc00000u) : x;
-   if (x > FLT_MAX) return x;
-   if (x < FLT_MIN) {
-      x *= 8388608.0f;
-      e = -23;
-   }
-   bits = mod__bits(x) - 0x3f3504f3u; /* sqrt(1/2) */
-   e += (int)((bits + 0x3f800000u) >> 23) - 127;
+   float lift = x < FLT_MIN ? 8388608.0f : 1.0f, f, s, z, h, n, y;
+   uint32_t bits = mod__bits(x * lift) - 0x3f3504f3u; /* sqrt(1/2) */
+   int e = (int)((bits + 0x3f800000u) >> 23) - (x < FLT_MIN ? 150 : 127);
    f = mod__from_bits((bits & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
    s = f / (2.0f + f);
    z = s * s;
    h = 0.5f * f * f;
    n = (float)e;
    z = z * (0.666667819f + z * (0.399770647f + z * 0.298856169f));
-   return n * 0.693359375f - ((h - (s * (h + z) - n * 2.12194440e-4f)) - f);
+   y = n * 0.693359375f - ((h - (s * (h + z) - n * 2.12194440e-4f)) - f);
+   y = x <= FLT_MAX ? y : x; /* infinite, or NaN */
+   y = x == 0.0f ? -mod__from_bits(0x7f800000u) : y;
+   return x < 0.0f ? mod__from_bits(0x7fc00000u) : y;
 }
 
-MOD__FN float mod__tanh(float x)
+/* |x| < 0.625: a polynomial; beyond: 1 - 2 / (exp(2 |x|) + 1). */
+MOD__INLINE float mod__tanh(float x)
 {
-   float a = fabsf(x), z, y;
-   if (a < 0.625f) {
-      z = x * x;
-      y = -5.71704563e-3f;
-      y = y * z + 2.06505880e-2f;
-      y = y * z - 5.37434965e-2f;
-      y = y * z + 1.33314908e-1f;
-      y = y * z - 3.33332837e-1f;
-      return x + x * z * y;
-   }
-   if (mod__nan((double)x)) return x;
-   y = 1.0f - 2.0f / (mod__exp(2.0f * a) + 1.0f);
-   return x < 0.0f ? -y : y;
+   float a = fabsf(x), z = x * x, y = -5.71704563e-3f, outer;
+   y = y * z + 2.06505880e-2f;
+   y = y * z - 5.37434965e-2f;
+   y = y * z + 1.33314908e-1f;
+   y = y * z - 3.33332837e-1f;
+   y = x + x * z * y;
+   outer = 1.0f - 2.0f / (mod__exp(2.0f * a) + 1.0f);
+   outer = x < 0.0f ? -outer : outer;
+   return a < 0.625f ? y : outer;
 }
 
 #endif /* MOD_USE_DOUBLE */
 
-MOD__FN mod_real mod__sigmoid(mod_real x)
+/* 1 / (1 + exp(-x)) for x >= 0, exp(x) / (1 + exp(x)) below */
+MOD__INLINE mod_real mod__sigmoid(mod_real x)
 {
-   mod_real e;
-   if (x >= 0) return 1 / (1 + mod__exp(-x));
-   e = mod__exp(x);
-   return e / (1 + e);
+   mod_real e = mod__exp(-mod__fabs(x)), top = x < 0 ? e : 1;
+   return top / (1 + e);
 }
 
-/* 0.5 x (1 + tanh u) = x sigmoid(2 u) = x / (1 + exp(-2 u)), u = sqrt(2/pi) (x + 0.044715 x^3). Below -20 it is 0. */
+/* 0.5 x (1 + tanh u) = x sigmoid(2 u) = x / (1 + exp(-2 u)), u = sqrt(2/pi) (x + 0.044715 x^3). 0 below -20. */
 #define MOD__SQRT_2_PI ((mod_real)0.7978845608028654)
 #define MOD__GELU_CUBE ((mod_real)0.044715)
-MOD__FN mod_real mod__gelu(mod_real x)
+MOD__INLINE mod_real mod__gelu(mod_real x)
 {
    mod_real c = x < -20 ? -20 : x;
    return c / (1 + mod__exp(-2 * (MOD__SQRT_2_PI * (c + MOD__GELU_CUBE * (c * c * c)))));
 }
 
 /* s + x s (1 - s) 2 u', s = sigmoid(2 u) */
-MOD__FN mod_real mod__gelu_slope(mod_real x)
+MOD__INLINE mod_real mod__gelu_slope(mod_real x)
 {
    mod_real c = x < -20 ? -20 : x > 20 ? 20 : x;
    mod_real s = mod__sigmoid(2 * (MOD__SQRT_2_PI * (c + MOD__GELU_CUBE * (c * c * c))));
    return s + c * (s * (1 - s)) * (2 * (MOD__SQRT_2_PI * (1 + 3 * MOD__GELU_CUBE * (c * c))));
 }
 
-MOD__FN mod_real mod__silu(mod_real x)
+MOD__INLINE mod_real mod__silu(mod_real x)
 {
    mod_real c = x < -200 ? -200 : x; /* -inf would give -inf * 0 */
    return c * mod__sigmoid(c);
 }
 
-MOD__FN mod_real mod__silu_slope(mod_real x)
+MOD__INLINE mod_real mod__silu_slope(mod_real x)
 {
    mod_real c = x < -200 ? -200 : x > 200 ? 200 : x, s = mod__sigmoid(c);
    return s + c * (s * (1 - s));
 }
 
 /* =================================================================================================================
-   >>kernels  Sums in a fixed order, the matrix product, and the split among threads
+   >>kernels  Sums in a fixed order, products, element by element: plain; the same in vectors; the choice; threads
 
-   The order of every sum is part of the contract (see SAME BITS): a faster kernel must give these very bits.
+   The order of every sum is part of the contract (>>concepts, Same bits): a faster kernel must give these very bits.
    ================================================================================================================= */
 
+/* --- plain --- */
+
 /* Sums along a row: sixteen partial sums, s[i] of the elements i, i + 16, ...; then s[i] += s[i + 8], 4, 2, 1. */
-MOD__FN mod_real mod__fold16(mod_real *s)
+MOD__INLINE mod_real mod__fold16(mod_real *s)
 {
    int half, i;
    for (half = 8; half; half /= 2)
@@ -1430,12 +1484,17 @@ MOD__FN mod_real mod__largest(const mod_real *x, size_t n) /* n >= 1 */
    return m;
 }
 
-/* e[i] = exp((x[i] - m) scale), and their sum; e may be x. */
+/* The sum of exp((x[i] - m) scale); these go to e, if it is not NULL. e may be x. */
 MOD__FN mod_real mod__exp_row(mod_real *e, const mod_real *x, size_t n, mod_real m, mod_real scale)
 {
+   mod_real s[16] = {0};
    size_t i;
-   for (i = 0; i < n; ++i) e[i] = mod__exp((x[i] - m) * scale);
-   return mod__sum(e, n);
+   for (i = 0; i < n; ++i) {
+      mod_real y = mod__exp((x[i] - m) * scale);
+      if (e) e[i] = y;
+      s[i & 15] += y;
+   }
+   return mod__fold16(s);
 }
 
 /* y += a x */
@@ -1445,25 +1504,288 @@ MOD__FN void mod__axpy(mod_real *MOD__RESTRICT y, mod_real a, const mod_real *MO
    for (i = 0; i < n; ++i) y[i] += a * x[i];
 }
 
-/* y[i] += sum over q of a[q a_step] x[q x_step + i], one chain for each i. Four steps at a time: y is loaded and stored
-   less often. */
-MOD__FN void mod__chain(mod_real *MOD__RESTRICT y, size_t n, const mod_real *a, size_t a_step,
-                        const mod_real *MOD__RESTRICT x, size_t x_step, int depth)
+/* C[i][j] = sum over q ascending of A[i][q] B[q][j], from 0 or from the value already in C: one chain per element. A is
+   addressed by two strides. B is in panels of the level's `panel` columns, all of which can be read: column j of row q
+   is b[j / panel * b_panel + q * b_row + j % panel]. */
+typedef struct mod__product {
+   mod_real *c;
+   const mod_real *a, *b;
+   size_t c_row, a_row, a_col, b_row, b_panel;
+   int m, n, k, accumulate;
+} mod__product;
+
+enum {
+   MOD__PANEL = 16,  /* columns of a plain panel */
+   MOD__WIDEST = 32, /* and of the widest of any level */
+   MOD__BLOCK = 384, /* steps of a chain before the next tile, so that a panel stays in the cache; rows, columns of B */
+   MOD__A_ROWS = 96  /* rows of A at a time */
+};
+
+MOD__FN void mod__multiply(const mod__product *p)
+{
+   int i, j, q;
+   for (i = 0; i < p->m; ++i)
+      for (j = 0; j < p->n; j += MOD__PANEL) {
+         const mod_real *a = p->a + (size_t)i * p->a_row, *b = p->b + (size_t)(j / MOD__PANEL) * p->b_panel;
+         mod_real *c = p->c + (size_t)i * p->c_row + j;
+         size_t width = (size_t)mod__min(p->n - j, MOD__PANEL);
+         if (!p->accumulate) memset(c, 0, width * sizeof *c);
+         for (q = 0; q < p->k; ++q, a += p->a_col, b += p->b_row) mod__axpy(c, *a, b, width);
+      }
+}
+
+/* AdamW (Loshchilov and Hutter 2019) on one tensor: m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
+   p -= lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps) + lr decay p */
+typedef struct mod__adam {
+   mod_real *p, *m, *v;
+   const mod_real *g;
+   mod_real clip, b1, b2, one_b1, one_b2, step, v_scale, eps, decay;
+   size_t n;
+} mod__adam;
+
+MOD__FN void mod__adam_step(const mod__adam *a, size_t lo, size_t hi)
 {
    size_t i;
-   for (; depth >= 4; depth -= 4, a += 4 * a_step, x += 4 * x_step) {
-      const mod_real a0 = a[0], a1 = a[a_step], a2 = a[2 * a_step], a3 = a[3 * a_step];
-      const mod_real *x1 = x + x_step, *x2 = x1 + x_step, *x3 = x2 + x_step;
-      for (i = 0; i < n; ++i) y[i] = (((y[i] + a0 * x[i]) + a1 * x1[i]) + a2 * x2[i]) + a3 * x3[i];
+   for (i = lo; i < hi; ++i) {
+      mod_real g = a->g[i] * a->clip;
+      mod_real m = a->m[i] = a->b1 * a->m[i] + a->one_b1 * g;
+      mod_real v = a->v[i] = a->b2 * a->v[i] + a->one_b2 * (g * g);
+      a->p[i] -= a->step * m / (mod__sqrt(v * a->v_scale) + a->eps) + a->decay * a->p[i];
    }
-   for (; depth > 0; --depth, a += a_step, x += x_step) mod__axpy(y, *a, x, n);
 }
+
+/* The gates: how a router's score scales a block's delta. */
+MOD__INLINE mod_real mod__gate(mod_real x, int k, mod_real a)
+{
+   if (k == MOD_GATE_TANH) return 1 + a * mod__tanh(x);
+   return k == MOD_GATE_RAW ? x : k == MOD_GATE_SIGMOID ? mod__sigmoid(x) : 1;
+}
+MOD__INLINE mod_real mod__gate_slope(mod_real x, int k, mod_real a)
+{
+   mod_real y = k == MOD_GATE_SIGMOID ? mod__sigmoid(x) : k == MOD_GATE_TANH ? mod__tanh(x) : 0;
+   return k == MOD_GATE_RAW ? 1 : k == MOD_GATE_SIGMOID ? y * (1 - y) : k == MOD_GATE_TANH ? a * (1 - y * y) : 0;
+}
+
+/* Element by element, y = f(x) and dx += dy f'(x). One line each: f of x, and f' of x and y; r and k are parameters. */
+#define MOD__MAPS(OP)                                      \
+   OP(exp,     mod__exp(x),        y)                      \
+   OP(log,     mod__log(x),        1 / x)                  \
+   OP(gelu,    mod__gelu(x),       mod__gelu_slope(x))     \
+   OP(silu,    mod__silu(x),       mod__silu_slope(x))     \
+   OP(relu,    x <= 0 ? 0 : x,     (mod_real)(x > 0))      \
+   OP(sigmoid, mod__sigmoid(x),    y * (1 - y))            \
+   OP(tanh,    mod__tanh(x),       1 - y * y)              \
+   OP(scale,   r * x,              r)                      \
+   OP(gate,    mod__gate(x, k, r), mod__gate_slope(x, k, r))
+
+#define MOD__MAP_NUMBER(name, f, slope) MOD__MAP_##name,
+enum { MOD__MAPS(MOD__MAP_NUMBER) MOD__N_MAPS };
+#undef MOD__MAP_NUMBER
+
+typedef struct mod__map {
+   void (*forward)(mod_real *MOD__RESTRICT out, const mod_real *MOD__RESTRICT in, size_t n, mod_real r, int k);
+   void (*dx)(mod_real *MOD__RESTRICT d_in, const mod_real *MOD__RESTRICT d_out, const mod_real *MOD__RESTRICT in,
+              const mod_real *MOD__RESTRICT out, size_t n, mod_real r, int k);
+} mod__map;
+
+/* Both loops, as functions of these names and attributes. */
+#define MOD__MAP_LOOPS(attributes, forward, dx, f, slope)                                                         \
+   attributes static void forward(mod_real *MOD__RESTRICT out, const mod_real *MOD__RESTRICT in, size_t n, mod_real r, \
+                                  int k)                                                                           \
+   {                                                                                                               \
+      size_t i;                                                                                                    \
+      (void)r, (void)k;                                                                                            \
+      for (i = 0; i < n; ++i) {                                                                                    \
+         const mod_real x = in[i];                                                                                 \
+         out[i] = (f);                                                                                             \
+      }                                                                                                            \
+   }                                                                                                               \
+   attributes static void dx(mod_real *MOD__RESTRICT d_in, const mod_real *MOD__RESTRICT d_out,                    \
+                             const mod_real *MOD__RESTRICT in, const mod_real *MOD__RESTRICT out, size_t n,        \
+                             mod_real r, int k)                                                                    \
+   {                                                                                                               \
+      size_t i;                                                                                                    \
+      (void)r, (void)k;                                                                                            \
+      for (i = 0; i < n; ++i) {                                                                                    \
+         const mod_real x = in[i], y = out[i];                                                                     \
+         (void)x, (void)y;                                                                                         \
+         d_in[i] += d_out[i] * (slope);                                                                            \
+      }                                                                                                            \
+   }
+
+#define MOD__MAP_PLAIN(name, f, slope) MOD__MAP_LOOPS(MOD__UNUSED, mod__##name##_map, mod__##name##_map_dx, f, slope)
+MOD__MAPS(MOD__MAP_PLAIN)
+#undef MOD__MAP_PLAIN
+
+/* --- in vectors: the last section of this file, >>simd, is read once for each width --- */
+
+typedef struct mod__kernels {
+   int panel; /* columns of a panel of mod__product */
+   mod_real (*sum)(const mod_real *x, size_t n);
+   mod_real (*dot)(const mod_real *x, const mod_real *y, size_t n);
+   mod_real (*largest)(const mod_real *x, size_t n);
+   mod_real (*exp_row)(mod_real *e, const mod_real *x, size_t n, mod_real m, mod_real scale);
+   void (*multiply)(const mod__product *p);
+   void (*adam_step)(const mod__adam *a, size_t lo, size_t hi);
+   mod__map map[MOD__N_MAPS];
+} mod__kernels;
+
+#define MOD__MAP_ENTRY(name, f, slope) {mod__##name##_map, mod__##name##_map_dx},
+static const mod__kernels mod__plain_kernels = {MOD__PANEL,    mod__sum,      mod__dot,        mod__largest,
+                                                mod__exp_row,  mod__multiply, mod__adam_step,
+                                                {MOD__MAPS(MOD__MAP_ENTRY)}};
+#undef MOD__MAP_ENTRY
+
+#if defined(MOD__SSE2) || defined(MOD__NEON) || defined(MOD__WASM128)
+
+
+#ifdef MOD_SELF
+#define MOD__SELF MOD_SELF
+#else
+#define MOD__SELF "mod.h"
+#endif
+#ifdef __has_include
+#if !__has_include(MOD__SELF)
+#error "mod.h includes itself: define MOD_SELF as the name you gave it, or MOD_NO_SIMD"
+#endif
+#endif
+
+/* For each: lanes of a vector; a tile of so many rows and vectors fits the registers; four square roots; c + a b. */
+#ifdef MOD__SSE2
+#define MOD__LEVEL(name) mod__##name##_sse2
+#define MOD__TARGET
+#define MOD__LANES 4
+#define MOD__ROWS 4
+#define MOD__VECTORS 2
+#define MOD__SQRT4(v) _mm_sqrt_ps(v)
+#define MOD__STEP(c, a, b) ((c) + (a) * (b))
+#include MOD__SELF
+#endif
+
+#ifdef MOD__AVX
+#ifdef MOD_FAST_FMA
+#define MOD__TARGET_AVX2 __attribute__((target("avx2,fma")))
+#define MOD__TARGET_AVX512 __attribute__((target("avx512f,fma")))
+#define MOD__STEP_AVX2(c, a, b) _mm256_fmadd_ps(_mm256_set1_ps(a), b, c)
+#define MOD__STEP_AVX512(c, a, b) _mm512_fmadd_ps(_mm512_set1_ps(a), b, c)
+#else
+#define MOD__TARGET_AVX2 __attribute__((target("avx2")))
+#define MOD__TARGET_AVX512 __attribute__((target("avx512f")))
+#define MOD__STEP_AVX2(c, a, b) ((c) + (a) * (b))
+#define MOD__STEP_AVX512(c, a, b) ((c) + (a) * (b))
+#endif
+
+#define MOD__LEVEL(name) mod__##name##_avx2
+#define MOD__TARGET MOD__TARGET_AVX2
+#define MOD__LANES 8
+#define MOD__ROWS 6
+#define MOD__VECTORS 2
+#define MOD__SQRT4(v) _mm_sqrt_ps(v)
+#define MOD__STEP MOD__STEP_AVX2
+#include MOD__SELF
+
+#define MOD__LEVEL(name) mod__##name##_avx512
+#define MOD__TARGET MOD__TARGET_AVX512
+#define MOD__LANES 16
+#define MOD__ROWS 12
+#define MOD__VECTORS 2
+#define MOD__SQRT4(v) _mm_sqrt_ps(v)
+#define MOD__STEP MOD__STEP_AVX512
+#include MOD__SELF
+#endif
+
+#ifdef MOD__NEON
+#define MOD__LEVEL(name) mod__##name##_neon
+#define MOD__TARGET
+#define MOD__LANES 4
+#define MOD__ROWS 6
+#define MOD__VECTORS 4
+#define MOD__SQRT4(v) vsqrtq_f32(v)
+#ifdef MOD_FAST_FMA
+#define MOD__STEP(c, a, b) vfmaq_n_f32(c, b, a)
+#else
+#define MOD__STEP(c, a, b) ((c) + (a) * (b))
+#endif
+#include MOD__SELF
+#endif
+
+#ifdef MOD__WASM128
+#define MOD__LEVEL(name) mod__##name##_wasm128
+#define MOD__TARGET
+#define MOD__LANES 4
+#define MOD__ROWS 4
+#define MOD__VECTORS 2
+#define MOD__SQRT4(v) wasm_f32x4_sqrt(v)
+#define MOD__STEP(c, a, b) ((c) + (a) * (b))
+#include MOD__SELF
+#endif
+#endif /* vectors */
+
+/* --- the choice --- */
+
+MODDEF mod_simd mod_simd_best(void)
+{
+#if defined(MOD__AVX)
+   __builtin_cpu_init();
+#ifdef MOD_FAST_FMA
+   if (!__builtin_cpu_supports("fma")) return MOD_SIMD_SSE2;
+#endif
+   if (__builtin_cpu_supports("avx512f")) return MOD_SIMD_AVX512;
+   if (__builtin_cpu_supports("avx2")) return MOD_SIMD_AVX2;
+#endif
+#if defined(MOD__SSE2)
+   return MOD_SIMD_SSE2;
+#elif defined(MOD__NEON)
+   return MOD_SIMD_NEON;
+#elif defined(MOD__WASM128)
+   return MOD_SIMD_WASM128;
+#else
+   return MOD_SIMD_SCALAR;
+#endif
+}
+
+MODDEF const char *mod_simd_name(mod_simd level)
+{
+   static const char *const name[] = {"best", "scalar", "SSE2", "AVX2", "AVX-512", "NEON", "WebAssembly SIMD128"};
+   return (int)level < 0 || (int)level >= (int)(sizeof name / sizeof *name) ? "unknown" : name[level];
+}
+
+/* 1 if this build has code for the level and the processor can run it. Levels of one family are in ascending order. */
+MOD__FN int mod__has_level(mod_simd level)
+{
+   mod_simd best = mod_simd_best();
+   return level == MOD_SIMD_SCALAR || level == best ||
+          (level > MOD_SIMD_SCALAR && level < best && best <= MOD_SIMD_AVX512);
+}
+
+MOD__FN const mod__kernels *mod__level(mod_simd level)
+{
+   switch (level) {
+#ifdef MOD__SSE2
+   case MOD_SIMD_SSE2: return &mod__kernels_sse2;
+#endif
+#ifdef MOD__AVX
+   case MOD_SIMD_AVX2: return &mod__kernels_avx2;
+   case MOD_SIMD_AVX512: return &mod__kernels_avx512;
+#endif
+#ifdef MOD__NEON
+   case MOD_SIMD_NEON: return &mod__kernels_neon;
+#endif
+#ifdef MOD__WASM128
+   case MOD_SIMD_WASM128: return &mod__kernels_wasm128;
+#endif
+   default: return &mod__plain_kernels;
+   }
+}
+
+/* --- threads --- */
 
 /* The share of the work that a kernel is called for: items lo .. hi-1, with scratch memory of its own. Shares write to
    different places, so that any number of them gives the same bits. */
 typedef struct mod__range {
    int lo, hi;
    void *scratch;
+   const mod__kernels *use;
 } mod__range;
 typedef void (*mod__kernel)(void *arg, mod__range r);
 
@@ -1473,6 +1795,7 @@ typedef struct mod__split {
    int n, parts;
    unsigned char *scratch;
    size_t stride;
+   const mod__kernels *use;
 } mod__split;
 
 MOD__FN void mod__part(void *arg, int i)
@@ -1482,12 +1805,24 @@ MOD__FN void mod__part(void *arg, int i)
    r.lo = (int)((int64_t)s->n * i / s->parts);
    r.hi = (int)((int64_t)s->n * (i + 1) / s->parts);
    r.scratch = s->scratch ? s->scratch + (size_t)i * s->stride : NULL;
+   r.use = s->use;
    if (r.lo < r.hi) s->kernel(s->arg, r);
 }
 
-/* Shares n items among at most n_threads. work: operations per item; little work is not shared. scratch: `stride` bytes
-   for each share. */
-MOD__FN void mod__parallel(int n_threads, const mod_jobs *jobs, mod__kernel kernel, void *arg, int n, double work,
+/* Scratch for n_threads shares, each starting at a line of the cache. */
+MOD__FN size_t mod__scratch_bytes(size_t per_thread, int n_threads)
+{
+   size_t bytes;
+   if (!mod__add_size(&bytes, per_thread, MOD__LINE - 1) ||
+       !mod__mul(&bytes, bytes & ~(size_t)(MOD__LINE - 1), (size_t)n_threads) ||
+       !mod__add_size(&bytes, bytes, MOD__LINE))
+      return (size_t)-1;
+   return bytes;
+}
+
+/* Shares n items among the threads of `how`. work: steps of a plain loop per item; little work is not shared. scratch:
+   `stride` bytes for each share, mod__scratch_bytes in all. */
+MOD__FN void mod__parallel(const mod_tape_desc *how, mod__kernel kernel, void *arg, int n, double work,
                            unsigned char *scratch, size_t stride)
 {
    mod__split split;
@@ -1495,14 +1830,15 @@ MOD__FN void mod__parallel(int n_threads, const mod_jobs *jobs, mod__kernel kern
    split.kernel = kernel;
    split.arg = arg;
    split.n = n;
-   split.parts = mod__min(n, parts < n_threads ? (int)parts : n_threads);
-   split.scratch = scratch;
-   split.stride = stride;
+   split.parts = mod__min(n, parts < how->n_threads ? (int)parts : how->n_threads);
+   split.scratch = scratch ? scratch + (-(uintptr_t)scratch & (MOD__LINE - 1)) : NULL;
+   split.stride = (stride + MOD__LINE - 1) & ~(size_t)(MOD__LINE - 1);
+   split.use = mod__level(how->simd);
    if (split.parts <= 1) {
       split.parts = 1;
       mod__part(&split, 0);
-   } else if (jobs->run) {
-      jobs->run(mod__part, &split, split.parts, jobs->user);
+   } else if (how->jobs.run) {
+      how->jobs.run(mod__part, &split, split.parts, how->jobs.user);
    } else {
       int i;
 #if MOD__OPENMP
@@ -1512,9 +1848,8 @@ MOD__FN void mod__parallel(int n_threads, const mod_jobs *jobs, mod__kernel kern
    }
 }
 
-/* C[i][j] = sum over q ascending of A[i][q] B[q][j], from 0 or from the value already in C. C is row-major [m, n]; A
-   and B are addressed by strides, so that one loop serves A B, A B^T and A^T B and their gradients. Where the rows of B
-   are not contiguous, a tile of it is copied first. */
+/* --- matrix multiply: B is copied into panels, a block of it at a time, and multiplied while it is in the cache --- */
+
 typedef struct mod__gemm {
    mod_real *c;
    const mod_real *a, *b;
@@ -1522,36 +1857,84 @@ typedef struct mod__gemm {
    int m, n, k, accumulate, by_rows;
 } mod__gemm;
 
-enum { MOD__TILE = 64 };
+/* n rounded up to whole panels of any level */
+MOD__FN size_t mod__whole(int n) { return ((size_t)n + MOD__WIDEST - 1) & ~(size_t)(MOD__WIDEST - 1); }
 
-MOD__FN void mod__gemm_tile(const mod__gemm *g, int i0, int i1, int j0, int width)
+/* B[k, n] in panels: panel by panel, each [k, panel], the last filled up with zeros. */
+MOD__FN void mod__to_panels(mod_real *MOD__RESTRICT out, size_t panel, const mod_real *MOD__RESTRICT b, size_t b_row,
+                            size_t b_col, int k, int n)
 {
-   mod_real copy[MOD__TILE / 2][MOD__TILE];
-   int i, j, q, q0, depth;
-   for (i = i0; i < i1 && !g->accumulate; ++i)
-      memset(g->c + (size_t)i * (size_t)g->n + j0, 0, (size_t)width * sizeof(mod_real));
-   for (q0 = 0; q0 < g->k; q0 += depth) {
-      const mod_real *b = g->b + (size_t)q0 * g->b_row + (size_t)j0 * g->b_col;
-      size_t b_row = g->b_row;
-      depth = mod__min(g->k - q0, MOD__TILE / 2);
-      if (g->b_col != 1) {
-         for (j = 0; j < width; ++j)
-            for (q = 0; q < depth; ++q) copy[q][j] = b[(size_t)q * g->b_row + (size_t)j * g->b_col];
-         b = copy[0];
-         b_row = MOD__TILE;
+   size_t left = (size_t)n, rows = (size_t)k, width, q, j;
+   for (; left > 0; left -= width, b += width * b_col, out += rows * panel) {
+      width = left < panel ? left : panel;
+      if (width < panel) memset(out, 0, rows * panel * sizeof *out);
+      if (b_col == 1) {
+         for (q = 0; q < rows; ++q)
+            for (j = 0; j < width; ++j) out[q * panel + j] = b[q * b_row + j];
+         continue;
       }
-      for (i = i0; i < i1; ++i)
-         mod__chain(g->c + (size_t)i * (size_t)g->n + j0, (size_t)width,
-                    g->a + (size_t)i * g->a_row + (size_t)q0 * g->a_col, g->a_col, b, b_row, depth);
+      for (j = 0; j + 4 <= width; j += 4) { /* four columns of B at a time: a part of a line of the cache */
+         const mod_real *b0 = b + j * b_col, *b1 = b0 + b_col, *b2 = b1 + b_col, *b3 = b2 + b_col;
+         mod_real *to = out + j;
+         for (q = 0; q < rows * b_row; q += b_row, to += panel) {
+            to[0] = b0[q];
+            to[1] = b1[q];
+            to[2] = b2[q];
+            to[3] = b3[q];
+         }
+      }
+      for (; j < width; ++j)
+         for (q = 0; q < rows; ++q) out[q * panel + j] = b[q * b_row + j * b_col];
    }
+}
+
+/* Numbers of a block of B[k, n] in panels, and bytes of scratch for each thread: that and some rows of A. */
+MOD__FN size_t mod__gemm_block(int k, int n)
+{
+   return (size_t)mod__min(k, MOD__BLOCK) * mod__whole(mod__min(n, MOD__BLOCK));
+}
+
+MOD__FN size_t mod__gemm_scratch(int k, int n)
+{
+   return (mod__gemm_block(k, n) + (size_t)mod__min(k, MOD__BLOCK) * MOD__A_ROWS) * sizeof(mod_real);
 }
 
 MOD__FN void mod__gemm_part(void *arg, mod__range r)
 {
    const mod__gemm *g = (const mod__gemm *)arg;
-   int j, first = g->by_rows ? 0 : r.lo * MOD__TILE, last = g->by_rows ? g->n : mod__min(g->n, r.hi * MOD__TILE);
-   for (j = first; j < last; j += MOD__TILE)
-      mod__gemm_tile(g, g->by_rows ? r.lo : 0, g->by_rows ? r.hi : g->m, j, mod__min(last - j, MOD__TILE));
+   int first = g->by_rows ? 0 : r.lo * MOD__WIDEST, last = g->by_rows ? g->n : mod__min(g->n, r.hi * MOD__WIDEST);
+   int top = g->by_rows ? r.lo : 0, bottom = g->by_rows ? r.hi : g->m;
+   const size_t panel = (size_t)r.use->panel;
+   int i, j, q, direct = bottom - top <= 8 && g->b_col == 1 && g->n % r.use->panel == 0; /* a copy would not pay */
+   mod__product p;
+   p.c_row = (size_t)g->n;
+   p.b_row = direct ? g->b_row : panel;
+   for (j = first; j < last; j += MOD__BLOCK) {
+      p.n = mod__min(last - j, MOD__BLOCK);
+      for (q = 0; q < g->k; q += MOD__BLOCK) {
+         const mod_real *b = g->b + (size_t)q * g->b_row + (size_t)j * g->b_col;
+         p.k = mod__min(g->k - q, MOD__BLOCK);
+         p.b = direct ? b : (const mod_real *)r.scratch;
+         p.b_panel = direct ? panel : (size_t)p.k * panel;
+         if (!direct) mod__to_panels((mod_real *)r.scratch, panel, b, g->b_row, g->b_col, p.k, p.n);
+         p.accumulate = g->accumulate || q > 0;
+         for (i = top; i < bottom; i += MOD__A_ROWS) {
+            p.m = mod__min(bottom - i, MOD__A_ROWS);
+            p.a = g->a + (size_t)i * g->a_row + (size_t)q * g->a_col;
+            p.a_row = g->a_row;
+            p.a_col = g->a_col;
+            if (!direct && p.n > (g->a_col == 1 ? MOD__BLOCK / 2 : MOD__WIDEST)) { /* enough panels for a dense copy */
+               mod_real *rows = (mod_real *)r.scratch + mod__gemm_block(g->k, g->n);
+               mod__to_panels(rows, (size_t)p.k, p.a, g->a_row, g->a_col, p.m, p.k);
+               p.a = rows;
+               p.a_row = (size_t)p.k;
+               p.a_col = 1;
+            }
+            p.c = g->c + (size_t)i * p.c_row + j;
+            r.use->multiply(&p);
+         }
+      }
+   }
 }
 
 /* =================================================================================================================
@@ -1669,7 +2052,10 @@ MODDEF mod_tape *mod_tape_init(const mod_tape_desc *desc, void *memory, size_t s
    memset(&d, 0, sizeof d);
    if (desc) d = *desc;
    d.n_threads = d.n_threads ? d.n_threads : 1;
+   if (d.simd == MOD_SIMD_BEST) d.simd = mod_simd_best();
    if (!memory) return mod__bad(err, "memory is NULL"), (mod_tape *)NULL;
+   if (!mod__has_level(d.simd))
+      return mod__bad(err, "simd: this build or this processor does not have that level"), (mod_tape *)NULL;
    if (d.n_threads < 1 || d.n_threads > 1024) return mod__bad(err, "n_threads must be in [1, 1024]"), (mod_tape *)NULL;
    if (!mod__aligned(memory))
       return mod__error(err, MOD_RESULT_ALIGN, "memory is not aligned to 8 bytes", -1, -1), (mod_tape *)NULL;
@@ -1795,23 +2181,21 @@ MOD__FN void *mod__describe(mod_tape *t, size_t size)
    return out;
 }
 
-/* Scratch for each thread beyond what is in use, until the next op. NULL while measuring, or on failure. */
-MOD__FN unsigned char *mod__scratch(mod_tape *t, size_t per_thread)
+/* Scratch for each thread beyond what is in use, until the next op; mod__run finds it. 0: the tape has failed. */
+MOD__FN int mod__scratch(mod_tape *t, size_t per_thread)
 {
    size_t used = t->arena.used;
    void *out;
-   if (!mod__take(t, (size_t)t->desc.n_threads, per_thread, &out)) return NULL;
+   if (!mod__take(t, mod__scratch_bytes(per_thread, t->desc.n_threads), 1, &out)) return 0;
    t->arena.used = used;
-   return (unsigned char *)out;
+   return 1;
 }
 
 /* Notes what the backward pass of y needs beside the tensors, for each thread. */
 MOD__FN void mod__backward_scratch(mod_tape *t, const mod_tensor *y, size_t per_thread)
 {
-   size_t bytes;
-   if (!y->backward) return;
-   if (!mod__mul(&bytes, per_thread, (size_t)t->desc.n_threads)) bytes = (size_t)-1;
-   if (t->backward_scratch < bytes) t->backward_scratch = bytes;
+   size_t bytes = mod__scratch_bytes(per_thread, t->desc.n_threads);
+   if (y->backward && t->backward_scratch < bytes) t->backward_scratch = bytes;
 }
 
 /* Kernels of ops get the op's output, which knows the rest. */
@@ -1832,7 +2216,7 @@ MOD__FN void mod__run(mod_tape *t, mod__op_kernel kernel, mod_tensor *y, int n, 
    mod__op_call call;
    call.kernel = kernel;
    call.y = y;
-   mod__parallel(t->desc.n_threads, &t->desc.jobs, mod__call_op, &call, n, work,
+   mod__parallel(&t->desc, mod__call_op, &call, n, work,
                  scratch ? t->arena.base + t->arena.used : NULL, scratch);
 }
 
@@ -1891,9 +2275,9 @@ MOD__FN mod_tensor *mod__describe_tensor(mod_tape *t, int n_dim, const int *dim,
       return mod__refuse(t, MOD_RESULT_ARG, "a tensor has 1 to 4 dimensions", n_dim);
    for (i = 0; i < n_dim; ++i) {
       int most = i == 0 && n_max > dim[0] ? n_max : dim[i];
-      if (dim[i] < 0 || dim[i] > INT_MAX - 64)
+      if (dim[i] < 0 || dim[i] > 1 << 30)
          return mod__refuse(t, MOD_RESULT_ARG, "a dimension is negative, or too large", i);
-      if (!mod__mul(&count, count, (size_t)(most ? most : 1)) || (i + 1 < n_dim && count > INT_MAX) ||
+      if (!mod__mul(&count, count, (size_t)(most ? most : 1)) || (i + 1 < n_dim && count > 1 << 30) ||
           !mod__mul(&bytes, count, sizeof(mod_real)))
          return mod__refuse(t, MOD_RESULT_ARG, "a tensor is too large", i);
    }
@@ -1903,6 +2287,14 @@ MOD__FN mod_tensor *mod__describe_tensor(mod_tape *t, int n_dim, const int *dim,
    memcpy(y->dim, dim, (size_t)n_dim * sizeof *dim);
    y->n_max = n_max;
    return y;
+}
+
+/* Rows of x, those that depend on the data at their maximum. */
+MOD__FN int mod__max_rows(const mod_tensor *x)
+{
+   int i, n = x->n_dim == 1 ? 1 : x->n_max ? x->n_max : x->dim[0];
+   for (i = 1; i + 1 < x->n_dim; ++i) n *= x->dim[i]; /* fits: mod__describe_tensor */
+   return n;
 }
 
 /* Numbers to reserve for a tensor: rows that depend on the data count with their maximum. */
@@ -2018,7 +2410,12 @@ MOD__FN void mod__gemm_run(mod_tape *t, mod_real *c, const mod_real *a, size_t a
                            size_t b_row, size_t b_col, int m, int n, int k, int accumulate)
 {
    mod__gemm g;
-   int columns = (n + MOD__TILE - 1) / MOD__TILE;
+   int shares = (int)(mod__whole(n) / MOD__WIDEST), threads = t->desc.n_threads;
+   size_t scratch = mod__gemm_scratch(k, n);
+   if (m == 0 || n == 0 || k == 0) {
+      if (!accumulate && m > 0 && n > 0) memset(c, 0, (size_t)m * (size_t)n * sizeof *c);
+      return;
+   }
    g.c = c;
    g.a = a;
    g.b = b;
@@ -2030,9 +2427,10 @@ MOD__FN void mod__gemm_run(mod_tape *t, mod_real *c, const mod_real *a, size_t a
    g.n = n;
    g.k = k;
    g.accumulate = accumulate;
-   g.by_rows = columns < t->desc.n_threads || m > n;
-   mod__parallel(t->desc.n_threads, &t->desc.jobs, mod__gemm_part, &g, g.by_rows ? m : columns,
-                 2.0 * k * (g.by_rows ? n : (double)m * (int)MOD__TILE), NULL, 0);
+   g.by_rows = m > n || (shares % threads && m >= 8 * threads); /* each thread copies the part of B that it needs */
+   mod__parallel(&t->desc, mod__gemm_part, &g, g.by_rows ? m : shares, /* sixteen FLOPs: a step */
+                 2.0 / 16 * k * (g.by_rows ? n : (double)m * (int)MOD__WIDEST),
+                 scratch ? t->arena.base + t->arena.used : NULL, scratch);
 }
 
 enum { MOD__NN, MOD__NT, MOD__TN };
@@ -2076,6 +2474,9 @@ MOD__FN mod_tensor *mod__matmul(mod_tape *t, mod_tensor *a, mod_tensor *b, int f
    if (!y) return NULL;
    y->option[0] = form;
    t->flops += 2.0 * m * n * k;
+   mod__backward_scratch(t, y, mod__gemm_scratch(n, form == MOD__TN ? m : k)); /* of dA, of dB, of C */
+   mod__backward_scratch(t, y, mod__gemm_scratch(mod__max_rows(y), form == MOD__NT ? k : n));
+   if (!mod__scratch(t, mod__gemm_scratch(form == MOD__TN ? mod__max_rows(a) : k, n))) return NULL;
    if (!t->desc.measure) {
       size_t M = (size_t)m, N = (size_t)n, K = (size_t)k;
       if (form == MOD__NN) mod__gemm_run(t, y->data, a->data, K, 1, b->data, N, 1, m, n, k, 0);
@@ -2147,7 +2548,7 @@ MOD__FN void mod__binary_db(mod_tensor *y, mod__range r)
       const mod_real *dy = y->grad + (size_t)i * n, *a = y->in[0]->data + (size_t)i * n;
       mod_real *db = y->in[1]->grad;
       if (y->option[1] == MOD__COLUMN) {
-         mod_real sum = op == MOD__MUL ? mod__dot(dy, a, n) : mod__sum(dy, n);
+         mod_real sum = op == MOD__MUL ? r.use->dot(dy, a, n) : r.use->sum(dy, n);
          db[i] += op == MOD__SUB ? -sum : sum;
          continue;
       }
@@ -2216,93 +2617,61 @@ MODDEF mod_tensor *mod_bias(mod_tape *tape, mod_tensor *x, mod_tensor *b)
    return mod__binary(tape, x, b, MOD__ADD);
 }
 
-/* --- element by element: y = f(x), dx += dy f'(x) ---
-   One line each: f of x, and f' of x and y; r is y->value, k is y->option[0]. */
+/* --- element by element: y = f(x), dx += dy f'(x); f and f' stand in MOD__MAPS of >>kernels --- */
 
-#define MOD__UNARY(name, f, slope)                                                                                   \
-   MOD__FN void mod__##name##_forward(mod_tensor *out, mod__range part)                                              \
-   {                                                                                                                 \
-      size_t n = (size_t)mod__cols(out), i;                                                                          \
-      const mod_real r = (mod_real)out->value;                                                                       \
-      const int k = out->option[0];                                                                                  \
-      (void)r, (void)k;                                                                                              \
-      for (i = (size_t)part.lo * n; i < (size_t)part.hi * n; ++i) {                                                  \
-         const mod_real x = out->in[0]->data[i];                                                                     \
-         out->data[i] = (f);                                                                                         \
-      }                                                                                                              \
-   }                                                                                                                 \
-   MOD__FN void mod__##name##_dx(mod_tensor *out, mod__range part)                                                   \
-   {                                                                                                                 \
-      size_t n = (size_t)mod__cols(out), i;                                                                          \
-      const mod_real r = (mod_real)out->value;                                                                       \
-      const int k = out->option[0];                                                                                  \
-      (void)r, (void)k;                                                                                              \
-      for (i = (size_t)part.lo * n; i < (size_t)part.hi * n; ++i) {                                                  \
-         const mod_real x = out->in[0]->data[i], y = out->data[i];                                                   \
-         (void)x, (void)y;                                                                                           \
-         out->in[0]->grad[i] += out->grad[i] * (slope);                                                              \
-      }                                                                                                              \
-   }                                                                                                                 \
-   MOD__FN void mod__##name##_backward(mod_tape *t, mod_tensor *y)                                                   \
-   {                                                                                                                 \
-      mod__run(t, mod__##name##_dx, y, mod__n_rows(y), 16.0 * mod__cols(y), 0);                                      \
-   }
+MOD__FN void mod__map_forward(mod_tensor *y, mod__range r)
+{
+   size_t n = (size_t)mod__cols(y), at = (size_t)r.lo * n;
+   r.use->map[y->option[1]].forward(y->data + at, y->in[0]->data + at, (size_t)(r.hi - r.lo) * n, (mod_real)y->value,
+                                    y->option[0]);
+}
 
-MOD__FN mod_tensor *mod__unary(mod_tape *t, mod_tensor *x, mod__op_kernel forward,
-                               void (*backward)(mod_tape *, mod_tensor *), double r, int k)
+MOD__FN void mod__map_dx(mod_tensor *y, mod__range r)
+{
+   mod_tensor *x = y->in[0];
+   size_t n = (size_t)mod__cols(y), at = (size_t)r.lo * n;
+   r.use->map[y->option[1]].dx(x->grad + at, y->grad + at, x->data + at, y->data + at, (size_t)(r.hi - r.lo) * n,
+                               (mod_real)y->value, y->option[0]);
+}
+
+MOD__FN void mod__map_backward(mod_tape *t, mod_tensor *y)
+{
+   mod__run(t, mod__map_dx, y, mod__n_rows(y), 16.0 * mod__cols(y), 0);
+}
+
+MOD__FN mod_tensor *mod__unary(mod_tape *t, mod_tensor *x, int map, double r, int k)
 {
    mod_tensor *y;
    if (!mod__ready(t, x, x, x)) return NULL;
-   if ((y = mod__output_like(t, x, mod__cols(x), x, NULL, NULL, backward)) == NULL) return NULL;
+   if ((y = mod__output_like(t, x, mod__cols(x), x, NULL, NULL, mod__map_backward)) == NULL) return NULL;
    y->value = r;
    y->option[0] = k;
-   if (!t->desc.measure) mod__run(t, forward, y, mod__n_rows(y), 16.0 * mod__cols(y), 0);
+   y->option[1] = map;
+   if (!t->desc.measure) mod__run(t, mod__map_forward, y, mod__n_rows(y), 16.0 * mod__cols(y), 0);
    return y;
 }
 
-#define MOD__UNARY_OP(name, f, slope)                                              \
-   MOD__UNARY(name, f, slope)                                                      \
-   MODDEF mod_tensor *mod_##name(mod_tape *tape, mod_tensor *x)                    \
-   {                                                                               \
-      return mod__unary(tape, x, mod__##name##_forward, mod__##name##_backward, 0, 0); \
-   }
-
-/*            name     f(x)              f'(x) */
-MOD__UNARY_OP(exp,     mod__exp(x),      y)
-MOD__UNARY_OP(log,     mod__log(x),      1 / x)
-MOD__UNARY_OP(gelu,    mod__gelu(x),     mod__gelu_slope(x))
-MOD__UNARY_OP(silu,    mod__silu(x),     mod__silu_slope(x))
-MOD__UNARY_OP(relu,    x <= 0 ? 0 : x,   (mod_real)(x > 0))
-MOD__UNARY_OP(sigmoid, mod__sigmoid(x),  y * (1 - y))
-MOD__UNARY_OP(tanh,    mod__tanh(x),     1 - y * y)
-MOD__UNARY(scale,      r * x,            r)
+MODDEF mod_tensor *mod_exp(mod_tape *tape, mod_tensor *x) { return mod__unary(tape, x, MOD__MAP_exp, 0, 0); }
+MODDEF mod_tensor *mod_log(mod_tape *tape, mod_tensor *x) { return mod__unary(tape, x, MOD__MAP_log, 0, 0); }
+MODDEF mod_tensor *mod_gelu(mod_tape *tape, mod_tensor *x) { return mod__unary(tape, x, MOD__MAP_gelu, 0, 0); }
+MODDEF mod_tensor *mod_silu(mod_tape *tape, mod_tensor *x) { return mod__unary(tape, x, MOD__MAP_silu, 0, 0); }
+MODDEF mod_tensor *mod_relu(mod_tape *tape, mod_tensor *x) { return mod__unary(tape, x, MOD__MAP_relu, 0, 0); }
+MODDEF mod_tensor *mod_sigmoid(mod_tape *tape, mod_tensor *x) { return mod__unary(tape, x, MOD__MAP_sigmoid, 0, 0); }
+MODDEF mod_tensor *mod_tanh(mod_tape *tape, mod_tensor *x) { return mod__unary(tape, x, MOD__MAP_tanh, 0, 0); }
 
 MODDEF mod_tensor *mod_scale(mod_tape *tape, mod_tensor *x, double s)
 {
    if (!mod__ready(tape, x, x, x)) return NULL;
    if (!(fabs(s) <= (double)FLT_MAX)) return mod__refuse(tape, MOD_RESULT_ARG, "scale: the factor is not finite", -1);
-   return mod__unary(tape, x, mod__scale_forward, mod__scale_backward, s, 0);
+   return mod__unary(tape, x, MOD__MAP_scale, s, 0);
 }
-
-/* The gates: how a router's score scales a block's delta. */
-MOD__FN mod_real mod__gate(mod_real x, int k, mod_real a)
-{
-   if (k == MOD_GATE_TANH) return 1 + a * mod__tanh(x);
-   return k == MOD_GATE_RAW ? x : k == MOD_GATE_SIGMOID ? mod__sigmoid(x) : 1;
-}
-MOD__FN mod_real mod__gate_slope(mod_real x, int k, mod_real a)
-{
-   mod_real y = k == MOD_GATE_SIGMOID ? mod__sigmoid(x) : k == MOD_GATE_TANH ? mod__tanh(x) : 0;
-   return k == MOD_GATE_RAW ? 1 : k == MOD_GATE_SIGMOID ? y * (1 - y) : k == MOD_GATE_TANH ? a * (1 - y * y) : 0;
-}
-MOD__UNARY(gate, mod__gate(x, k, r), mod__gate_slope(x, k, r))
 
 MODDEF mod_tensor *mod_gate(mod_tape *tape, mod_tensor *r, mod_gate_kind kind, double a)
 {
    if (!mod__ready(tape, r, r, r)) return NULL;
    if ((int)kind < MOD_GATE_RAW || (int)kind > MOD_GATE_ONE || !(fabs(a) <= (double)FLT_MAX))
       return mod__refuse(tape, MOD_RESULT_ARG, "gate: no such kind, or its scale is not finite", (int)kind);
-   return mod__unary(tape, r, mod__gate_forward, mod__gate_backward, a, (int)kind);
+   return mod__unary(tape, r, MOD__MAP_gate, a, (int)kind);
 }
 
 /* --- softmax along a row: y_j = exp(x_j - m) / sum, m the largest; dx = y (dy - <dy, y>) --- */
@@ -2314,7 +2683,7 @@ MOD__FN void mod__softmax_forward(mod_tensor *y, mod__range r)
    for (i = r.lo; i < r.hi && n; ++i) {
       const mod_real *x = y->in[0]->data + (size_t)i * n;
       mod_real *out = y->data + (size_t)i * n;
-      mod_real inverse = 1 / mod__exp_row(out, x, n, mod__largest(x, n), 1);
+      mod_real inverse = 1 / r.use->exp_row(out, x, n, r.use->largest(x, n), 1);
       for (j = 0; j < n; ++j) out[j] *= inverse;
    }
 }
@@ -2325,7 +2694,7 @@ MOD__FN void mod__softmax_dx(mod_tensor *y, mod__range r)
    int i;
    for (i = r.lo; i < r.hi; ++i) {
       const mod_real *p = y->data + (size_t)i * n, *dy = y->grad + (size_t)i * n;
-      mod_real *dx = y->in[0]->grad + (size_t)i * n, inner = mod__dot(dy, p, n);
+      mod_real *dx = y->in[0]->grad + (size_t)i * n, inner = r.use->dot(dy, p, n);
       for (j = 0; j < n; ++j) dx[j] += p[j] * (dy[j] - inner);
    }
 }
@@ -2358,9 +2727,9 @@ MOD__FN void mod__norm_forward(mod_tensor *y, mod__range r)
    for (i = r.lo; i < r.hi; ++i) {
       const mod_real *x = y->in[0]->data + (size_t)i * n;
       mod_real *out = y->data + (size_t)i * n, mu = 0, s;
-      if (y->option[0] == MOD_NORM_LAYER) mu = mod__sum(x, n) / (mod_real)n;
+      if (y->option[0] == MOD_NORM_LAYER) mu = r.use->sum(x, n) / (mod_real)n;
       for (j = 0; j < n; ++j) out[j] = x[j] - mu;
-      s = 1 / mod__sqrt(mod__dot(out, out, n) / (mod_real)n + (mod_real)y->value);
+      s = 1 / mod__sqrt(r.use->dot(out, out, n) / (mod_real)n + (mod_real)y->value);
       for (j = 0; j < n; ++j) out[j] *= s;
       if (gain)
          for (j = 0; j < n; ++j) out[j] *= gain[j];
@@ -2384,8 +2753,8 @@ MOD__FN void mod__norm_dx(mod_tensor *y, mod__range r)
       mod_real mu = saved[2 * (size_t)i], s = saved[2 * (size_t)i + 1];
       for (j = 0; j < n; ++j) g[j] = gain ? dy[j] * gain[j] : dy[j];
       for (j = 0; j < n; ++j) z[j] = (x[j] - mu) * s;
-      mean_gz = mod__dot(g, z, n) / (mod_real)n;
-      if (y->option[0] == MOD_NORM_LAYER) mean_g = mod__sum(g, n) / (mod_real)n;
+      mean_gz = r.use->dot(g, z, n) / (mod_real)n;
+      if (y->option[0] == MOD_NORM_LAYER) mean_g = r.use->sum(g, n) / (mod_real)n;
       for (j = 0; j < n; ++j) dx[j] += s * ((g[j] - mean_g) - z[j] * mean_gz);
    }
 }
@@ -2580,96 +2949,170 @@ MODDEF mod_tensor *mod_rope(mod_tape *tape, mod_tensor *x, const mod_rows *rows,
 }
 
 /* --- attention: o_i = sum_j p_ij v_j, p_ij = softmax over the visible keys j of s_ij = q_i . k_j / sqrt(head_dim) ---
-   Within a sequence; causal: j is visible iff position_j <= position_i. One query row at a time: its scores fit one
-   strip, T x T is never stored, and a key that is not visible is never touched (a NaN in the future stays there).
+   Within a sequence; causal: j is visible iff position_j <= position_i. A strip of query rows at a time against all
+   their keys; T x T is never stored. A key that a row does not see is never multiplied into it (a NaN in the future
+   stays there): what a group of rows all see is one product, what is left follows row by row.
    With D_i = do_i . o_i, recomputing p from the saved largest score and 1 / sum:
    ds_ij = p_ij (do_i . v_j - D_i) / sqrt(head_dim);  dq_i += ds_ij k_j;  dk_j += ds_ij q_i;  dv_j += p_ij do_i.
    One task is a sequence and a key/value head, with all query heads that share it: threads never share an output. */
 
+enum { MOD__STRIP = 24, MOD__GROUP = 6 }; /* rows */
+
 typedef struct mod__attention {
-   const mod_rows *q_rows, *kv_rows;
-   int n_heads, n_kv_heads, hd, causal;
-   size_t q_width, kv_width;
+   const mod__kernels *use;
+   int hd, h0, h1, q0, q1, n_keys;                 /* query heads h0 .. h1-1, query rows q0 .. q1-1 */
+   size_t n_heads, q_width, kv_width, kv, s_row;  /* kv: the first key's place; s_row: numbers in a row of scores */
    mod_real scale;
-   /* of one task: */
-   int q0, q1, kv0, n_keys, group;
-   mod_real *kt, *vt, *s, *dp; /* scratch: k, v transposed [hd, n_keys]; strips of scores and gradients [n_keys] */
+   int *visible;                  /* [q1 - q0] keys that each query row sees: the first ones */
+   mod_real *s, *dp;              /* [MOD__STRIP, s_row] scores, and their gradients */
+   mod_real *kt, *vt, *kv_panels; /* k and v transposed; forward v, for P V, backward k, for dS K: all in panels */
+   mod_real *q_panels, *do_panels; /* q and do of a strip in panels, for dS^T q and P^T do */
 } mod__attention;
 
-MOD__FN size_t mod__attention_scratch(const mod_rows *kv_rows, int hd, int backward)
+/* Scratch of one task, in one walk: with base NULL it counts. q_max, k_max: most query rows and keys of a sequence.
+   (size_t)-1: more than there is. */
+MOD__FN size_t mod__attention_layout(mod__attention *a, unsigned char *base, int q_max, int k_max, int hd, int backward)
 {
-   return (size_t)kv_rows->length_max * ((size_t)hd + 1) * (backward ? 2 : 1) * sizeof(mod_real);
+   size_t rows = (size_t)mod__min(q_max, MOD__STRIP), wide = mod__whole(hd), bytes, i;
+   struct {
+      mod_real **field;
+      size_t count, each;
+   } part[7];
+   mod_arena arena;
+   mod_error e;
+   void *out;
+   a->s_row = mod__whole(k_max) + MOD__PANEL; /* no power of two: a column in more than one set of the cache */
+#define MOD__PART(i, f, n, m) part[i].field = &a->f, part[i].count = (n), part[i].each = (m)
+   MOD__PART(0, s, a->s_row, rows);
+   MOD__PART(1, kt, mod__whole(k_max), (size_t)hd);
+   MOD__PART(2, kv_panels, wide, (size_t)k_max);
+   MOD__PART(3, dp, a->s_row, rows);
+   MOD__PART(4, vt, mod__whole(k_max), (size_t)hd);
+   MOD__PART(5, q_panels, wide, rows);
+   MOD__PART(6, do_panels, wide, rows);
+#undef MOD__PART
+   memset(&arena, 0, sizeof arena);
+   arena.base = base;
+   arena.size = (size_t)-1;
+   for (i = 0; i < (backward ? 7 : 3); ++i) {
+      if (!mod__mul(&bytes, part[i].each, sizeof(mod_real)) ||
+          mod_arena_push(&arena, part[i].count, bytes, &out, &e) != MOD_RESULT_OK)
+         return (size_t)-1;
+      *part[i].field = (mod_real *)out;
+   }
+   if (mod_arena_push(&arena, (size_t)q_max, sizeof(int), &out, &e) != MOD_RESULT_OK) return (size_t)-1;
+   a->visible = (int *)out;
+   return arena.used;
 }
 
-MOD__FN void mod__transpose_head(mod_real *out, const mod_real *x, size_t width, int n, int hd)
+MOD__FN mod__attention mod__attention_task(const mod_tensor *y, int task, mod__range r, int backward)
 {
-   int i, c;
-   for (i = 0; i < n; ++i)
-      for (c = 0; c < hd; ++c) out[(size_t)c * (size_t)n + (size_t)i] = x[(size_t)i * width + (size_t)c];
-}
-
-MOD__FN mod__attention mod__attention_task(const mod_tensor *y, int task, void *scratch)
-{
+   const mod_rows *q_rows = (const mod_rows *)y->arg[0], *kv_rows = (const mod_rows *)y->arg[1];
+   int n_kv_heads = y->option[1], sequence = task / n_kv_heads, group = task % n_kv_heads, i, n = 0;
+   const mod_tensor *k = y->in[1], *v = y->in[2];
+   const size_t panel = (size_t)r.use->panel;
    mod__attention a;
-   int sequence;
-   a.q_rows = (const mod_rows *)y->arg[0];
-   a.kv_rows = (const mod_rows *)y->arg[1];
-   a.n_heads = y->option[0];
-   a.n_kv_heads = y->option[1];
-   a.causal = y->option[2] == MOD_MASK_CAUSAL;
+   memset(&a, 0, sizeof a);
+   a.use = r.use;
+   a.n_heads = (size_t)y->option[0];
+   a.hd = mod__cols(y) / y->option[0];
+   a.h0 = group * (y->option[0] / n_kv_heads);
+   a.h1 = a.h0 + y->option[0] / n_kv_heads;
+   a.q0 = q_rows->start[sequence];
+   a.q1 = q_rows->start[sequence + 1];
+   a.n_keys = kv_rows->start[sequence + 1] - kv_rows->start[sequence];
    a.q_width = (size_t)mod__cols(y);
-   a.kv_width = (size_t)mod__cols(y->in[1]);
-   a.hd = mod__cols(y) / a.n_heads;
+   a.kv_width = (size_t)mod__cols(k);
+   a.kv = (size_t)kv_rows->start[sequence] * a.kv_width + (size_t)(group * a.hd);
    a.scale = 1 / mod__sqrt((mod_real)a.hd);
-   sequence = task / a.n_kv_heads;
-   a.group = task % a.n_kv_heads;
-   a.q0 = a.q_rows->start[sequence];
-   a.q1 = a.q_rows->start[sequence + 1];
-   a.kv0 = a.kv_rows->start[sequence];
-   a.n_keys = a.kv_rows->start[sequence + 1] - a.kv0;
-   a.s = (mod_real *)scratch;
-   a.kt = a.s + a.n_keys;
-   a.vt = a.kt + (size_t)a.n_keys * (size_t)a.hd; /* these two: backward only */
-   a.dp = a.vt + (size_t)a.n_keys * (size_t)a.hd;
-   mod__transpose_head(a.kt, y->in[1]->data + (size_t)a.kv0 * a.kv_width + (size_t)(a.group * a.hd), a.kv_width,
-                       a.n_keys, a.hd);
+   mod__attention_layout(&a, (unsigned char *)r.scratch, q_rows->length_max, kv_rows->length_max, a.hd, backward);
+   for (i = a.q0; i < a.q1; ++i) {
+      const int *position = kv_rows->position + kv_rows->start[sequence];
+      while (n < a.n_keys && (y->option[2] == MOD_MASK_FULL || position[n] <= q_rows->position[i])) ++n;
+      a.visible[i - a.q0] = n;
+   }
+   if (a.q0 == a.q1) return a;
+   mod__to_panels(a.kt, panel, k->data + a.kv, 1, a.kv_width, a.hd, a.n_keys);
+   if (backward) mod__to_panels(a.vt, panel, v->data + a.kv, 1, a.kv_width, a.hd, a.n_keys);
+   mod__to_panels(a.kv_panels, panel, (backward ? k : v)->data + a.kv, a.kv_width, 1, a.n_keys, a.hd);
    return a;
 }
 
-/* Keys that query row i sees, starting the count from those that the query before it saw. */
-MOD__FN int mod__visible(const mod__attention *a, int i, int seen)
+/* C[m, n] (+)= A B; panels: those of a matrix of `depth` rows, of which the rows first .. first + k - 1 are B */
+MOD__FN void mod__times(const mod__attention *a, mod_real *c, size_t c_row, const mod_real *x, size_t x_row,
+                        size_t x_col, const mod_real *panels, int depth, int first, int m, int n, int k, int accumulate)
 {
-   if (!a->causal) return a->n_keys;
-   while (seen < a->n_keys && a->kv_rows->position[a->kv0 + seen] <= a->q_rows->position[i]) ++seen;
-   return seen;
+   mod__product p;
+   p.c = c;
+   p.c_row = c_row;
+   p.a = x;
+   p.a_row = x_row;
+   p.a_col = x_col;
+   p.b = panels + first * a->use->panel;
+   p.b_row = (size_t)a->use->panel;
+   p.b_panel = (size_t)depth * p.b_row;
+   p.m = m;
+   p.n = n;
+   p.k = k;
+   p.accumulate = accumulate;
+   if (m > 0) a->use->multiply(&p);
 }
 
-/* out[j] = x . column j of the transposed matrix: a chain over the head dimension */
-MOD__FN void mod__strip(mod_real *out, const mod_real *x, const mod_real *transposed, int n_keys, int n, int hd)
+/* out_i (+)= sum over the keys j that row i sees of s_ij x_j, x in panels, for `rows` rows of a strip */
+MOD__FN void mod__gather_keys(const mod__attention *a, mod_real *out, const mod_real *s, const int *visible, int rows,
+                              int accumulate)
 {
-   memset(out, 0, (size_t)n * sizeof *out);
-   mod__chain(out, (size_t)n, x, 1, transposed, (size_t)n_keys, hd);
+   int i, g;
+   for (g = 0; g < rows; g += MOD__GROUP) {
+      int all = visible[g], last = mod__min(rows, g + MOD__GROUP);
+      mod__times(a, out + (size_t)g * a->q_width, a->q_width, s + (size_t)g * a->s_row, a->s_row, 1, a->kv_panels,
+                 a->n_keys, 0, last - g, a->hd, all, accumulate);
+      for (i = g; i < last; ++i)
+         if (visible[i] > all)
+            mod__times(a, out + (size_t)i * a->q_width, 0, s + (size_t)i * a->s_row + all, 0, 1, a->kv_panels,
+                       a->n_keys, all, 1, a->hd, visible[i] - all, 1);
+   }
+}
+
+/* out_j += sum over the rows i that see key j of s_ij x_i, x in panels: first the keys that all rows of the strip see,
+   then those that a group sees, then the others: for each key the rows ascend. */
+MOD__FN void mod__spread_keys(const mod__attention *a, mod_real *out, const mod_real *s, const mod_real *panels,
+                              const int *visible, int rows)
+{
+   int i, g, all = visible[0];
+   mod__times(a, out, a->kv_width, s, 1, a->s_row, panels, rows, 0, all, a->hd, rows, 1);
+   for (g = 0; g < rows; g += MOD__GROUP) {
+      int some = visible[g], last = mod__min(rows, g + MOD__GROUP);
+      mod__times(a, out + (size_t)all * a->kv_width, a->kv_width, s + (size_t)g * a->s_row + all, 1, a->s_row, panels,
+                 rows, g, some - all, a->hd, last - g, 1);
+      for (i = g; i < last; ++i)
+         mod__times(a, out + (size_t)some * a->kv_width, a->kv_width, s + (size_t)i * a->s_row + some, 1, a->s_row,
+                    panels, rows, i, visible[i] - some, a->hd, 1, 1);
+   }
 }
 
 MOD__FN void mod__attention_forward(mod_tensor *y, mod__range r)
 {
-   int task, h, i, n, c;
+   int task, h, i0, i, c;
    for (task = r.lo; task < r.hi; ++task) {
-      mod__attention a = mod__attention_task(y, task, r.scratch);
-      int per_group = a.n_heads / a.n_kv_heads;
-      for (h = a.group * per_group; h < (a.group + 1) * per_group; ++h)
-         for (i = a.q0, n = 0; i < a.q1; ++i) {
-            size_t at = (size_t)i * a.q_width + (size_t)(h * a.hd);
-            mod_real *o = y->data + at, *saved = (mod_real *)y->saved + 2 * ((size_t)i * (size_t)a.n_heads + (size_t)h);
-            mod_real inverse;
-            const mod_real *v = y->in[2]->data + (size_t)a.kv0 * a.kv_width + (size_t)(a.group * a.hd);
-            memset(o, 0, (size_t)a.hd * sizeof *o);
-            if ((n = mod__visible(&a, i, n)) == 0) continue;
-            mod__strip(a.s, y->in[0]->data + at, a.kt, a.n_keys, n, a.hd);
-            saved[0] = mod__largest(a.s, (size_t)n);
-            saved[1] = inverse = 1 / mod__exp_row(a.s, a.s, (size_t)n, saved[0], a.scale);
-            mod__chain(o, (size_t)a.hd, a.s, 1, v, a.kv_width, n);
-            for (c = 0; c < a.hd; ++c) o[c] *= inverse;
+      mod__attention a = mod__attention_task(y, task, r, 0);
+      for (h = a.h0; h < a.h1; ++h)
+         for (i0 = a.q0; i0 < a.q1; i0 += MOD__STRIP) {
+            int rows = mod__min(a.q1 - i0, MOD__STRIP), *visible = a.visible + (i0 - a.q0);
+            size_t at = (size_t)i0 * a.q_width + (size_t)(h * a.hd);
+            mod_real *saved = (mod_real *)y->saved + 2 * ((size_t)i0 * a.n_heads + (size_t)h);
+            mod_real *s, *o;
+            mod__times(&a, a.s, a.s_row, y->in[0]->data + at, a.q_width, 1, a.kt, a.hd, 0, rows, visible[rows - 1],
+                       a.hd, 0);
+            for (i = 0, s = a.s; i < rows; ++i, s += a.s_row, saved += 2 * a.n_heads) {
+               if (!visible[i]) continue;
+               saved[0] = a.use->largest(s, (size_t)visible[i]);
+               saved[1] = 1 / a.use->exp_row(s, s, (size_t)visible[i], saved[0], a.scale);
+            }
+            mod__gather_keys(&a, y->data + at, a.s, visible, rows, 0);
+            saved -= 2 * a.n_heads * (size_t)rows;
+            for (i = 0, o = y->data + at; i < rows; ++i, o += a.q_width, saved += 2 * a.n_heads)
+               for (c = 0; c < a.hd && visible[i]; ++c) o[c] *= saved[1];
          }
    }
 }
@@ -2677,32 +3120,41 @@ MOD__FN void mod__attention_forward(mod_tensor *y, mod__range r)
 MOD__FN void mod__attention_dqkv(mod_tensor *y, mod__range r)
 {
    mod_tensor *Q = y->in[0], *K = y->in[1], *V = y->in[2];
-   int task, h, i, j, n;
+   const size_t panel = (size_t)r.use->panel;
+   int task, h, i0, i, j;
    for (task = r.lo; task < r.hi; ++task) {
-      mod__attention a = mod__attention_task(y, task, r.scratch);
-      int per_group = a.n_heads / a.n_kv_heads;
-      size_t kv = (size_t)a.kv0 * a.kv_width + (size_t)(a.group * a.hd), hd = (size_t)a.hd;
-      mod__transpose_head(a.vt, V->data + kv, a.kv_width, a.n_keys, a.hd);
-      for (h = a.group * per_group; h < (a.group + 1) * per_group; ++h)
-         for (i = a.q0, n = 0; i < a.q1; ++i) {
-            size_t at = (size_t)i * a.q_width + (size_t)(h * a.hd);
-            const mod_real *q = Q->data + at, *dout = y->grad + at;
-            const mod_real *saved = (mod_real *)y->saved + 2 * ((size_t)i * (size_t)a.n_heads + (size_t)h);
-            mod_real D;
-            if ((n = mod__visible(&a, i, n)) == 0) continue;
-            D = mod__dot(dout, y->data + at, hd);
-            mod__strip(a.s, q, a.kt, a.n_keys, n, a.hd);
-            mod__strip(a.dp, dout, a.vt, a.n_keys, n, a.hd);
-            for (j = 0; j < n; ++j) {
-               mod_real p = mod__exp((a.s[j] - saved[0]) * a.scale) * saved[1];
-               size_t row = kv + (size_t)j * a.kv_width;
-               a.dp[j] = p * (a.dp[j] - D) * a.scale; /* ds */
-               if (K->grad) mod__axpy(K->grad + row, a.dp[j], q, hd);
-               if (V->grad) mod__axpy(V->grad + row, p, dout, hd);
+      mod__attention a = mod__attention_task(y, task, r, 1);
+      for (h = a.h0; h < a.h1; ++h)
+         for (i0 = a.q0; i0 < a.q1; i0 += MOD__STRIP) {
+            int rows = mod__min(a.q1 - i0, MOD__STRIP), *visible = a.visible + (i0 - a.q0), most = visible[rows - 1];
+            size_t at = (size_t)i0 * a.q_width + (size_t)(h * a.hd);
+            const mod_real *q = Q->data + at, *dout = y->grad + at, *o = y->data + at;
+            const mod_real *saved = (mod_real *)y->saved + 2 * ((size_t)i0 * a.n_heads + (size_t)h);
+            mod__times(&a, a.s, a.s_row, q, a.q_width, 1, a.kt, a.hd, 0, rows, most, a.hd, 0);
+            mod__times(&a, a.dp, a.s_row, dout, a.q_width, 1, a.vt, a.hd, 0, rows, most, a.hd, 0);
+            for (i = 0; i < rows; ++i, saved += 2 * a.n_heads) {
+               mod_real *p = a.s + (size_t)i * a.s_row, *ds = a.dp + (size_t)i * a.s_row, D;
+               if (!visible[i]) continue;
+               D = a.use->dot(dout + (size_t)i * a.q_width, o + (size_t)i * a.q_width, (size_t)a.hd);
+               a.use->exp_row(p, p, (size_t)visible[i], saved[0], a.scale);
+               for (j = 0; j < visible[i]; ++j) {
+                  p[j] *= saved[1];
+                  ds[j] = p[j] * (ds[j] - D) * a.scale;
+               }
             }
-            if (Q->grad) mod__chain(Q->grad + at, hd, a.dp, 1, K->data + kv, a.kv_width, n);
+            mod__to_panels(a.q_panels, panel, q, a.q_width, 1, rows, a.hd);
+            mod__to_panels(a.do_panels, panel, dout, a.q_width, 1, rows, a.hd);
+            if (K->grad) mod__spread_keys(&a, K->grad + a.kv, a.dp, a.q_panels, visible, rows);
+            if (V->grad) mod__spread_keys(&a, V->grad + a.kv, a.s, a.do_panels, visible, rows);
+            if (Q->grad) mod__gather_keys(&a, Q->grad + at, a.dp, visible, rows, 1);
          }
    }
+}
+
+MOD__FN size_t mod__attention_scratch(const mod_rows *q_rows, const mod_rows *kv_rows, int hd, int backward)
+{
+   mod__attention a;
+   return mod__attention_layout(&a, NULL, q_rows->length_max, kv_rows->length_max, hd, backward);
 }
 
 /* About the FLOPs of one task: a sequence and a group of heads that share keys. */
@@ -2717,7 +3169,7 @@ MOD__FN void mod__attention_backward(mod_tape *t, mod_tensor *y)
 {
    const mod_rows *kv_rows = (const mod_rows *)y->arg[1];
    mod__run(t, mod__attention_dqkv, y, kv_rows->n_seqs * y->option[1], 2.5 * mod__attention_work(y),
-            mod__attention_scratch(kv_rows, mod__cols(y) / y->option[0], 1));
+            mod__attention_scratch((const mod_rows *)y->arg[0], kv_rows, mod__cols(y) / y->option[0], 1));
 }
 
 MODDEF mod_tensor *mod_attention(mod_tape *tape, mod_tensor *q, mod_tensor *k, mod_tensor *v, const mod_rows *q_rows,
@@ -2745,9 +3197,10 @@ MODDEF mod_tensor *mod_attention(mod_tape *tape, mod_tensor *q, mod_tensor *k, m
    y->option[0] = n_heads;
    y->option[1] = n_kv_heads;
    y->option[2] = (int)mask;
-   mod__backward_scratch(t, y, mod__attention_scratch(kv_rows, hd, 1));
-   scratch = mod__attention_scratch(kv_rows, hd, 0);
-   if (!mod__scratch(t, scratch) || t->desc.measure) return t->error.code == MOD_RESULT_OK ? y : NULL;
+   mod__backward_scratch(t, y, mod__attention_scratch(q_rows, kv_rows, hd, 1));
+   scratch = mod__attention_scratch(q_rows, kv_rows, hd, 0);
+   if (!mod__scratch(t, scratch)) return NULL;
+   if (t->desc.measure) return y;
    mod__run(t, mod__attention_forward, y, kv_rows->n_seqs * n_kv_heads,
             mod__attention_work(y), scratch);
    for (s = 0; s < q_rows->n_seqs; ++s) {
@@ -2952,7 +3405,7 @@ MOD__FN void mod__scatter_df(mod_tensor *y, mod__range r)
    for (j = r.lo; j < r.hi; ++j) {
       const mod_real *dy = y->grad + (size_t)(index ? index[j] : j) * n;
       if (f->grad) mod__axpy(f->grad + (size_t)j * n, w ? w->data[j] : 1, dy, n);
-      if (w && w->grad) w->grad[j] += mod__dot(dy, f->data + (size_t)j * n, n);
+      if (w && w->grad) w->grad[j] += r.use->dot(dy, f->data + (size_t)j * n, n);
    }
 }
 
@@ -3026,16 +3479,15 @@ MODDEF mod_tensor *mod_mean(mod_tape *tape, mod_tensor *x) { return mod__sum_all
 MOD__FN void mod__cross_entropy_forward(mod_tensor *y, mod__range r)
 {
    const int *target = (const int *)y->arg[0];
-   size_t n = (size_t)mod__cols(y->in[0]), j;
+   size_t n = (size_t)mod__cols(y->in[0]);
    int i;
    for (i = r.lo; i < r.hi; ++i) {
       const mod_real *x = y->in[0]->data + (size_t)i * n;
-      mod_real *saved = (mod_real *)y->saved + 3 * (size_t)i, part[16] = {0}, sum;
+      mod_real *saved = (mod_real *)y->saved + 3 * (size_t)i, sum;
       saved[0] = 0;
       if (target[i] < 0) continue;
-      saved[1] = mod__largest(x, n);
-      for (j = 0; j < n; ++j) part[j & 15] += mod__exp(x[j] - saved[1]);
-      sum = mod__fold16(part);
+      saved[1] = r.use->largest(x, n);
+      sum = r.use->exp_row(NULL, x, n, saved[1], 1);
       saved[0] = mod__log(sum) - (x[target[i]] - saved[1]);
       saved[2] = 1 / sum;
    }
@@ -4364,6 +4816,7 @@ MOD__FN mod_result mod__activation_bytes(const mod_config *c, const mod_train_de
    shape.length = d->length;
    shape.targets = &some_target;
    tape.n_threads = d->n_threads;
+   tape.simd = d->simd;
    if ((complaint = mod__batch_complaint(&shape, c)) != NULL) return mod__bad(err, complaint);
    return mod__forward_bytes(c, &shape, &tape, NULL, bytes, err);
 }
@@ -4434,6 +4887,7 @@ MODDEF mod_trainer *mod_trainer_init(mod_model *model, const mod_train_desc *how
       return NULL;
    memset(&tape, 0, sizeof tape);
    tape.n_threads = d.n_threads;
+   tape.simd = d.simd;
    tape.jobs = d.jobs;
    tr->model = model;
    tr->desc = d;
@@ -4541,28 +4995,13 @@ MOD__FN double mod__square_sum(const mod_real *x, size_t n)
    return total;
 }
 
-/* AdamW (Loshchilov and Hutter 2019) on one tensor: m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
-   p -= lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps) + lr decay p */
-typedef struct mod__adam {
-   mod_real *p, *m, *v;
-   const mod_real *g;
-   mod_real clip, b1, b2, one_b1, one_b2, step, v_scale, eps, decay;
-   size_t n;
-} mod__adam;
-
 enum { MOD__ADAM_CHUNK = 1024 };
 
 MOD__FN void mod__adam_chunk(void *arg, mod__range r)
 {
    const mod__adam *a = (const mod__adam *)arg;
-   size_t i = (size_t)r.lo * MOD__ADAM_CHUNK, end = (size_t)r.hi * MOD__ADAM_CHUNK;
-   if (end > a->n) end = a->n;
-   for (; i < end; ++i) {
-      mod_real g = a->g[i] * a->clip;
-      mod_real m = a->m[i] = a->b1 * a->m[i] + a->one_b1 * g;
-      mod_real v = a->v[i] = a->b2 * a->v[i] + a->one_b2 * (g * g);
-      a->p[i] -= a->step * m / (mod__sqrt(v * a->v_scale) + a->eps) + a->decay * a->p[i];
-   }
+   size_t end = (size_t)r.hi * MOD__ADAM_CHUNK;
+   r.use->adam_step(a, (size_t)r.lo * MOD__ADAM_CHUNK, end < a->n ? end : a->n);
 }
 
 MODDEF mod_result mod_train_update(mod_trainer *trainer, mod_step_info *info, mod_error *err)
@@ -4607,7 +5046,7 @@ MODDEF mod_result mod_train_update(mod_trainer *trainer, mod_step_info *info, mo
       a.n = p->count;
       a.clip = d->clip_norm > 0 && n > d->clip_norm ? (mod_real)(d->clip_norm / n) : 1;
       a.decay = p->decay ? (mod_real)(lr * d->weight_decay) : 0;
-      mod__parallel(d->n_threads, &d->jobs, mod__adam_chunk, &a,
+      mod__parallel(&tr->tape->desc, mod__adam_chunk, &a,
                     (int)((p->count + MOD__ADAM_CHUNK - 1) / MOD__ADAM_CHUNK), 16.0 * (int)MOD__ADAM_CHUNK, NULL, 0);
    }
    ++tr->step;
@@ -4681,6 +5120,7 @@ MOD__FN mod_result mod__session_tape_bytes(const mod_config *c, const mod_sessio
    shape.mode = MOD_MODE_CAUSAL;
    tape.forward_only = 1;
    tape.n_threads = d->n_threads;
+   tape.simd = d->simd;
    return mod__forward_bytes(c, &shape, &tape, &cache, bytes, err);
 }
 
@@ -4757,6 +5197,7 @@ MODDEF mod_session *mod_session_init(const mod_model *model, const mod_session_d
    memset(&tape, 0, sizeof tape);
    tape.forward_only = 1;
    tape.n_threads = d.n_threads;
+   tape.simd = d.simd;
    tape.jobs = d.jobs;
    s->model = model;
    s->desc = d;
@@ -5990,34 +6431,73 @@ MODDEF mod_file *mod_file_open(const char *path, const mod_allocator *allocator,
 #else
 #define MOD__INFO_THREADS "no OpenMP"
 #endif
-#define MOD__INFO "mod.h 0.2.0, " MOD__INFO_REAL ", " MOD__INFO_THREADS ", scalar; "
+#ifdef MOD_FAST_FMA
+#define MOD__INFO_PROMISE "promised among levels that fuse, and among those that do not (MOD_FAST_FMA)"
+#else
+#define MOD__INFO_PROMISE "promised"
+#endif
+#define MOD__INFO_LINE(level, promise) \
+   "mod.h 0.3.0, " MOD__INFO_REAL ", " MOD__INFO_THREADS ", " level "; same bits: " promise
+#define MOD__INFO(promise)                                                                                        \
+   mod__info(MOD__INFO_LINE("scalar", promise), MOD__INFO_LINE("SSE2", promise), MOD__INFO_LINE("AVX2", promise), \
+             MOD__INFO_LINE("AVX-512", promise), MOD__INFO_LINE("NEON", promise),                                \
+             MOD__INFO_LINE("WebAssembly SIMD128", promise))
+
+MOD__FN const char *mod__info(const char *scalar, const char *sse2, const char *avx2, const char *avx512,
+                              const char *neon, const char *wasm128)
+{
+   switch (mod_simd_best()) {
+   case MOD_SIMD_SSE2: return sse2;
+   case MOD_SIMD_AVX2: return avx2;
+   case MOD_SIMD_AVX512: return avx512;
+   case MOD_SIMD_NEON: return neon;
+   case MOD_SIMD_WASM128: return wasm128;
+   default: return scalar;
+   }
+}
 
 MODDEF const char *mod_build_info(void)
 {
 #if defined(MOD_USE_DOUBLE)
-   return MOD__INFO "same bits: not promised (MOD_USE_DOUBLE)";
+   return MOD__INFO("not promised (MOD_USE_DOUBLE)");
 #elif defined(MOD__FAST_MATH)
-   return MOD__INFO "same bits: not promised (fast-math)";
+   return MOD__INFO("not promised (fast-math)");
 #elif !defined(FLT_EVAL_METHOD) || (FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16) /* 16: half floats only */
-   return MOD__INFO "same bits: not promised (floats are computed with more precision than they have)";
+   return MOD__INFO("not promised (floats are computed with more precision than they have)");
 #else
    volatile float a = 1.000244140625f, product, tiny = FLT_MIN; /* 1 + 2^-12, whose square does not fit a float */
-   float fused = a * a - 1.00048828125f;
+   float fused = a * a - 1.00048828125f, x[32] = {0}, y[32] = {0};
    product = a * a;
+   product = product - 1.00048828125f;
    tiny = tiny * 0.5f;
-   if (mod__bits(mod__exp(a)) != 0x402e0334u) return MOD__INFO "same bits: not promised (fast-math)";
-   if (tiny < FLT_MIN * 0.25f) return MOD__INFO "same bits: not promised (denormals are flushed)";
-   if (fused < product - 1.00048828125f || fused > product - 1.00048828125f)
-      return MOD__INFO "same bits: not promised (the compiler fuses multiply and add)";
-   return MOD__INFO "same bits: promised";
+   x[0] = -1.00048828125f;
+   y[0] = 1;
+   x[16] = y[16] = a; /* the same in vectors: the first partial sum is fused or not */
+   if (mod__bits(mod__exp(a)) != 0x402e0334u) return MOD__INFO("not promised (fast-math)");
+   if (tiny == 0) return MOD__INFO("not promised (denormals are flushed)");
+   if (fused < product || fused > product || mod__level(mod_simd_best())->dot(x, y, 32) != product)
+      return MOD__INFO("not promised (the compiler fuses multiply and add)");
+   return MOD__INFO(MOD__INFO_PROMISE);
 #endif
 }
 
-#undef MOD__UNARY
-#undef MOD__UNARY_OP
+#undef MOD__SELF
+#undef MOD__SSE2
+#undef MOD__AVX
+#undef MOD__NEON
+#undef MOD__WASM128
+#undef MOD__TARGET_AVX2
+#undef MOD__TARGET_AVX512
+#undef MOD__STEP_AVX2
+#undef MOD__STEP_AVX512
+#undef MOD__INLINE
+#undef MOD__MAPS
+#undef MOD__MAP_LOOPS
 #undef MOD__SQRT_2_PI
 #undef MOD__GELU_CUBE
 #undef MOD__INFO
+#undef MOD__INFO_LINE
+#undef MOD__INFO_PROMISE
 #undef MOD__INFO_REAL
 #undef MOD__INFO_THREADS
 #undef MOD__OPENMP
@@ -6037,6 +6517,218 @@ MODDEF const char *mod_build_info(void)
 #endif
 
 #endif /* MOD_IMPLEMENTATION */
+
+#else /* MOD__LEVEL is defined: the header reads itself for one instruction set */
+
+/* =================================================================================================================
+   >>simd  The kernels of >>kernels in vectors of MOD__LANES floats
+
+   The vector types of gcc and clang: + - * / and comparisons of C, lane by lane; a number beside a vector stands for
+   all lanes. Lanes are different outputs, or different ones of the sixteen partial sums, so no sum changes its order.
+   ================================================================================================================= */
+
+typedef float MOD__LEVEL(vector) __attribute__((vector_size(4 * MOD__LANES)));
+typedef float MOD__LEVEL(loose) __attribute__((vector_size(4 * MOD__LANES), aligned(4), may_alias));
+typedef float MOD__LEVEL(four) __attribute__((vector_size(16), aligned(4), may_alias));
+typedef int MOD__LEVEL(mask) __attribute__((vector_size(4 * MOD__LANES)));
+#define MOD__V MOD__LEVEL(vector)
+#define MOD__LOAD(p) (*(const MOD__LEVEL(loose) *)(p))
+#define MOD__STORE(p, v) (*(MOD__LEVEL(loose) *)(p) = (v))
+#define MOD__UNROLL _Pragma("GCC unroll 16")
+#define MOD__SUMS (16 / MOD__LANES)
+#define MOD__WIDTH (MOD__VECTORS * MOD__LANES)
+
+/* C (+)= A B for `rows` rows and MOD__VECTORS vectors: all sums stay in registers. rows, and the strides where A and B
+   are dense, are constants of the caller. */
+MOD__TARGET static inline __attribute__((always_inline)) int MOD__LEVEL(tile)(const int rows, float *c, size_t c_row,
+   const float *a, size_t a_row, size_t a_col, const float *b, size_t b_row, int depth, int accumulate)
+{
+#define MOD__EACH_ROW MOD__UNROLL for (i = 0; i < MOD__ROWS; ++i) if (i < rows)
+#define MOD__EACH_VECTOR MOD__UNROLL for (j = 0; j < MOD__VECTORS; ++j)
+   MOD__V sum[MOD__ROWS][MOD__VECTORS];
+   size_t row[MOD__ROWS];
+   int i, j, q;
+   MOD__EACH_ROW {
+      row[i] = (size_t)i * a_row;
+      if (MOD__ROWS <= 6) __asm__("" : "+r"(row[i])); /* in a register (there are so many), not computed each time */
+      MOD__EACH_VECTOR {
+         const MOD__V zero = {0};
+         sum[i][j] = zero;
+         if (accumulate) sum[i][j] = MOD__LOAD(c + (size_t)i * c_row + j * MOD__LANES);
+      }
+   }
+   _Pragma("GCC unroll 4") for (q = 0; q < depth; ++q, a += a_col, b += b_row) {
+      MOD__V x[MOD__VECTORS];
+      __asm__("" : "+r"(a), "+r"(b)); /* or a pointer is counted up for each row, and steps are mixed */
+      MOD__EACH_VECTOR x[j] = MOD__LOAD(b + j * MOD__LANES);
+      MOD__EACH_ROW {
+         const float y = a[row[i]];
+         MOD__EACH_VECTOR sum[i][j] = MOD__STEP(sum[i][j], y, x[j]);
+      }
+   }
+   MOD__EACH_ROW MOD__EACH_VECTOR MOD__STORE(c + (size_t)i * c_row + j * MOD__LANES, sum[i][j]);
+   return rows;
+#undef MOD__EACH_ROW
+#undef MOD__EACH_VECTOR
+}
+
+/* The next rows of C, as many as a tile takes; returns how many. */
+MOD__TARGET static int MOD__LEVEL(tiles)(int left, float *c, size_t c_row, const float *a, size_t a_row, size_t a_col,
+                                         const float *b, size_t b_row, int depth, int accumulate)
+{
+   if (left >= MOD__ROWS && a_col == 1 && b_row == MOD__WIDTH)
+      return MOD__LEVEL(tile)(MOD__ROWS, c, c_row, a, a_row, 1, b, MOD__WIDTH, depth, accumulate);
+   if (left >= MOD__ROWS)
+      return MOD__LEVEL(tile)(MOD__ROWS, c, c_row, a, a_row, a_col, b, b_row, depth, accumulate);
+   if (left >= MOD__ROWS / 2)
+      return MOD__LEVEL(tile)(MOD__ROWS / 2, c, c_row, a, a_row, a_col, b, b_row, depth, accumulate);
+   return MOD__LEVEL(tile)(1, c, c_row, a, a_row, a_col, b, b_row, depth, accumulate);
+}
+
+MOD__TARGET static void MOD__LEVEL(multiply)(const mod__product *p)
+{
+   const int width = MOD__WIDTH;
+   float edge[MOD__ROWS * MOD__WIDTH];
+   int i, j, q, r, rows;
+   for (q = 0; q == 0 || q < p->k; q += MOD__BLOCK)
+      for (j = 0; j < p->n; j += width) {
+         const float *b = p->b + (size_t)(j / width) * p->b_panel + (size_t)q * p->b_row;
+         const int depth = mod__min(p->k - q, MOD__BLOCK), accumulate = p->accumulate || q > 0;
+         const size_t bytes = (size_t)mod__min(p->n - j, width) * sizeof *b;
+         for (i = 0; i < p->m; i += rows) {
+            const float *a = p->a + (size_t)i * p->a_row + (size_t)q * p->a_col;
+            float *c = p->c + (size_t)i * p->c_row + j;
+            if (p->n - j >= width) {
+               rows = MOD__LEVEL(tiles)(p->m - i, c, p->c_row, a, p->a_row, p->a_col, b, p->b_row, depth, accumulate);
+               continue;
+            }
+            if (accumulate) memset(edge, 0, sizeof edge); /* the last columns, by way of a tile of their own */
+            for (r = 0; r < mod__min(p->m - i, MOD__ROWS) && accumulate; ++r)
+               memcpy(edge + r * width, c + (size_t)r * p->c_row, bytes);
+            rows = MOD__LEVEL(tiles)(p->m - i, edge, (size_t)width, a, p->a_row, p->a_col, b, p->b_row, depth,
+                                     accumulate);
+            for (r = 0; r < rows; ++r) memcpy(c + (size_t)r * p->c_row, edge + r * width, bytes);
+         }
+      }
+}
+
+/* The sixteen partial sums, with the n - i elements that fill no block of sixteen. */
+#define MOD__FINISH(term)                                                        \
+   {                                                                             \
+      float part[16];                                                            \
+      MOD__UNROLL for (l = 0; l < MOD__SUMS; ++l) MOD__STORE(part + l * MOD__LANES, s[l]); \
+      for (l = 0; i + (size_t)l < n; ++l) part[l] += (term);                      \
+      return mod__fold16(part);                                                  \
+   }
+
+MOD__TARGET static float MOD__LEVEL(sum)(const float *x, size_t n)
+{
+   MOD__V s[MOD__SUMS] = {{0}};
+   size_t i;
+   int l;
+   for (i = 0; i + 16 <= n; i += 16)
+      MOD__UNROLL for (l = 0; l < MOD__SUMS; ++l) s[l] += MOD__LOAD(x + i + l * MOD__LANES);
+   MOD__FINISH(x[i + (size_t)l])
+}
+
+MOD__TARGET static float MOD__LEVEL(dot)(const float *x, const float *y, size_t n)
+{
+   MOD__V s[MOD__SUMS] = {{0}};
+   size_t i;
+   int l;
+   for (i = 0; i + 16 <= n; i += 16)
+      MOD__UNROLL for (l = 0; l < MOD__SUMS; ++l)
+         s[l] += MOD__LOAD(x + i + l * MOD__LANES) * MOD__LOAD(y + i + l * MOD__LANES);
+   MOD__FINISH(x[i + (size_t)l] * y[i + (size_t)l])
+}
+
+MOD__TARGET static float MOD__LEVEL(exp_row)(float *e, const float *x, size_t n, float m, float scale)
+{
+   MOD__V s[MOD__SUMS] = {{0}};
+   float y[16];
+   size_t i;
+   int l;
+   for (i = 0; i + 16 <= n; i += 16) {
+      for (l = 0; l < 16; ++l) y[l] = mod__exp((x[i + (size_t)l] - m) * scale);
+      MOD__UNROLL for (l = 0; l < MOD__SUMS; ++l) s[l] += MOD__LOAD(y + l * MOD__LANES);
+      if (e) memcpy(e + i, y, sizeof y);
+   }
+   for (l = 0; i + (size_t)l < n; ++l) {
+      y[l] = mod__exp((x[i + (size_t)l] - m) * scale);
+      if (e) e[i + (size_t)l] = y[l];
+   }
+   MOD__FINISH(y[l])
+}
+#undef MOD__FINISH
+
+MOD__TARGET static float MOD__LEVEL(largest)(const float *x, size_t n)
+{
+   MOD__V m[MOD__SUMS];
+   float most[16];
+   size_t i;
+   int l, half;
+   if (n < 16) return mod__largest(x, n);
+   MOD__UNROLL for (l = 0; l < MOD__SUMS; ++l) m[l] = MOD__LOAD(x + l * MOD__LANES);
+   for (i = 16; i + 16 <= n; i += 16)
+      MOD__UNROLL for (l = 0; l < MOD__SUMS; ++l) {
+         const MOD__V y = MOD__LOAD(x + i + l * MOD__LANES);
+         const MOD__LEVEL(mask) larger = m[l] > y;
+         m[l] = (MOD__V)(((MOD__LEVEL(mask))m[l] & larger) | ((MOD__LEVEL(mask))y & ~larger));
+      }
+   MOD__UNROLL for (l = 0; l < MOD__SUMS; ++l) MOD__STORE(most + l * MOD__LANES, m[l]);
+   for (l = 0; i + (size_t)l < n; ++l) most[l] = most[l] > x[i + (size_t)l] ? most[l] : x[i + (size_t)l];
+   for (half = 8; half; half /= 2)
+      for (l = 0; l < half; ++l) most[l] = most[l] > most[l + half] ? most[l] : most[l + half];
+   return most[0];
+}
+
+MOD__TARGET static void MOD__LEVEL(adam_step)(const mod__adam *a, size_t lo, size_t hi)
+{
+   size_t i;
+   int l;
+   for (i = lo; i + MOD__LANES <= hi; i += MOD__LANES) {
+      const MOD__V g = MOD__LOAD(a->g + i) * a->clip, p = MOD__LOAD(a->p + i);
+      const MOD__V m = a->b1 * MOD__LOAD(a->m + i) + a->one_b1 * g;
+      const MOD__V v = a->b2 * MOD__LOAD(a->v + i) + a->one_b2 * (g * g);
+      float root[MOD__LANES];
+      MOD__STORE(root, v * a->v_scale);
+      MOD__UNROLL for (l = 0; l < MOD__LANES; l += 4) {
+         MOD__LEVEL(four) *const x = (MOD__LEVEL(four) *)(root + l);
+         *x = MOD__SQRT4(*x);
+      }
+      MOD__STORE(a->m + i, m);
+      MOD__STORE(a->v + i, v);
+      MOD__STORE(a->p + i, p - (a->step * m / (MOD__LOAD(root) + a->eps) + a->decay * p));
+   }
+   mod__adam_step(a, i, hi);
+}
+
+#define MOD__MAP_VECTORS(name, f, slope) \
+   MOD__MAP_LOOPS(MOD__TARGET, MOD__LEVEL(name##_map), MOD__LEVEL(name##_map_dx), f, slope)
+#define MOD__MAP_ENTRY(name, f, slope) {MOD__LEVEL(name##_map), MOD__LEVEL(name##_map_dx)},
+MOD__MAPS(MOD__MAP_VECTORS)
+
+static const mod__kernels MOD__LEVEL(kernels) = {
+   MOD__WIDTH,          MOD__LEVEL(sum),      MOD__LEVEL(dot),       MOD__LEVEL(largest),
+   MOD__LEVEL(exp_row), MOD__LEVEL(multiply), MOD__LEVEL(adam_step), {MOD__MAPS(MOD__MAP_ENTRY)}};
+
+#undef MOD__MAP_VECTORS
+#undef MOD__MAP_ENTRY
+#undef MOD__V
+#undef MOD__LOAD
+#undef MOD__STORE
+#undef MOD__UNROLL
+#undef MOD__SUMS
+#undef MOD__WIDTH
+#undef MOD__LEVEL
+#undef MOD__TARGET
+#undef MOD__LANES
+#undef MOD__ROWS
+#undef MOD__VECTORS
+#undef MOD__SQRT4
+#undef MOD__STEP
+
+#endif /* MOD__LEVEL */
 
 /*
    >>licence  This software is available under two licences: choose the one you prefer.

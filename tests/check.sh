@@ -134,6 +134,9 @@ form_flags() {
    MOD_FREE) flags+=(-DMOD_FREE=my_free) ;;
    MOD_ASSERT) flags+=(-include "$compile/mine.h" '-DMOD_ASSERT(x)=((x) ? (void)0 : my_assert(#x))') ;;
    MOD_ALLOW_FAST_MATH) flags+=(-DMOD_ALLOW_FAST_MATH -ffast-math) ;;
+   MOD_NO_SIMD) flags+=(-DMOD_NO_SIMD) ;;
+   MOD_FAST_FMA) flags+=(-DMOD_FAST_FMA) ;;
+   MOD_SELF) flags+=('-DMOD_SELF="mod.h"') ;;
    openmp) flags+=(-fopenmp) ;;
    *)
       echo "tests/check.sh has no lane for the switch $1"
@@ -209,6 +212,39 @@ build_32() {
    # shellcheck disable=SC2046,SC2086
    show "$1" -std="$(standard "$1")" -O2 $x32 $strict $(lang "$1") -c $compile/one.c -o "$dir/one.o"
 }
+# The header by another name: it says what it needs, and works with it, or without what needs it.
+renamed() { # CC FLAGS...
+   need "$1"
+   printf '#define MOD_IMPLEMENTATION\n#include "other.h"\n' >"$dir/x.c"
+   cp mod.h "$dir/other.h"
+   # shellcheck disable=SC2046
+   set -- "$@" $(lang "$1") -fsyntax-only "$dir/x.c"
+   must_fail 'error.*define MOD_SELF' "$@"
+   show "$@" '-DMOD_SELF="other.h"'
+   show "$@" -DMOD_NO_SIMD
+   show "$@" -DMOD_USE_DOUBLE
+}
+# No macro stays behind but what the declarations need, what the implementation has to remember, and the defaults.
+leftovers() { # CC FLAGS...
+   local form
+   need "$1"
+   for form in plain MOD_STATIC MOD_NO_SIMD MOD_FAST_FMA MOD_USE_DOUBLE openmp MOD_ALLOW_FAST_MATH; do
+      flags=()
+      form_flags $form
+      # shellcheck disable=SC2046
+      "$@" "${flags[@]}" $(lang "$1") -E -dM $compile/one.c >"$dir/all"
+      grep -q ' MOD_H_IMPLEMENTED' "$dir/all"
+      # shellcheck disable=SC2046
+      "$@" "${flags[@]}" $(lang "$1") -E -dM -include stddef.h /dev/null >"$dir/given"
+      echo "left behind, $form:"
+      awk '{ print $2 }' "$dir/all" | grep -iE '^mod' | grep -vE '^mod_[a-z_]*$|^MOD_H_[A-Z_]*$|^MOD__UNUSED$' |
+         grep -vE '^MOD(DEF|_IMPLEMENTATION|_MALLOC|_FREE|_ASSERT\(condition\)|_SELF)$' >"$dir/left" || :
+      awk '{ print $2 }' "$dir/given" | grep -iE '^mod' >"$dir/mine" || : # what the command line defined
+      grep -vxFf "$dir/mine" "$dir/left" || continue
+      return 1
+   done
+}
+
 build_tcc() {
    need tcc
    show tcc -std=c99 -Wall -Werror -c $compile/one.c -o "$dir/one.o"
@@ -235,13 +271,14 @@ common() {
    done
 }
 
-# The tests and examples themselves, without a warning.
+# The tests, examples and the learning check themselves, without a warning.
 warnings() {
    local cc=$1 file
    need "$cc"
-   for file in tests/test_*.c tests/exchange.c examples/*.c; do
+   for file in tests/test_*.c tests/exchange.c examples/*.c bench/*.c; do
       show "$cc" -std=c99 -Wall -Wextra -Wshadow -Werror -fsyntax-only "$file"
    done
+   show "$cc" -std=c99 -Wall -Wextra -Wshadow -Werror -DMOD_FAST_FMA -fsyntax-only bench/bench.c # as `make bench` does
 }
 
 # -------------------------------------------------------------------------------------------------------- linking ----
@@ -366,6 +403,7 @@ macros() {
 # -------------------------------------------------------------------------------------------------------- symbols ----
 
 runtime='_GLOBAL_OFFSET_TABLE_|__stack_chk_(fail|guard)|__(u|)(div|mod)ti3|__popcount[a-z0-9]*|_Unwind_Resume'
+runtime="$runtime|__cpu_(model|indicator_init|features2)" # of libgcc and compiler-rt: __builtin_cpu_supports
 runtime="$runtime|__gxx_personality_v0|_ZSt9terminatev|__cxa_begin_catch" # an OpenMP body in C++ may not throw
 helpers='DW\.ref\.__gxx_personality_v0|__clang_call_terminate'            # that C++ compilers add for the same
 libc_string='memcpy|memset|memmove|memcmp|bcmp|strlen|strcmp|strncmp|strchr|memchr|strcpy|stpcpy|strcat'
@@ -420,24 +458,24 @@ symbols() {
    object "$cc" one.c o.o -fPIC
    no_globals "$dir/o.o"
    # The switches do what they say.
-   object "$cc" one.c o.o -O0 -DMOD_NO_MALLOC
+   object "$cc" one.c o.o -DMOD_NO_SIMD -O0 -DMOD_NO_MALLOC
    allowed "$dir/o.o" "$runtime|$libc_string|$libc_stdio|$libm"
    for level in O0 O2; do
-      object "$cc" one.c o.o -$level -DMOD_NO_STDIO
+      object "$cc" one.c o.o -DMOD_NO_SIMD -$level -DMOD_NO_STDIO
       allowed "$dir/o.o" "$runtime|$libc_string|malloc|free|$libm"
-      object "$cc" one.c o.o -$level -DMOD_NO_STDIO -DMOD_NO_MALLOC
+      object "$cc" one.c o.o -DMOD_NO_SIMD -$level -DMOD_NO_STDIO -DMOD_NO_MALLOC
       allowed "$dir/o.o" "$runtime|$libc_string|$libm"
    done
    flags=()
    form_flags MOD_MALLOC
    form_flags MOD_FREE
-   object "$cc" one.c o.o -O0 "${flags[@]}"
+   object "$cc" one.c o.o -DMOD_NO_SIMD -O0 "${flags[@]}"
    allowed "$dir/o.o" "$runtime|$libc_string|$libc_stdio|$libm|my_malloc|my_free"
    grep -qx my_malloc "$dir/undefined"
    grep -qx my_free "$dir/undefined"
    flags=()
    form_flags MOD_ASSERT
-   object "$cc" one.c o.o -O0 "${flags[@]}"
+   object "$cc" one.c o.o -DMOD_NO_SIMD -O0 "${flags[@]}"
    allowed "$dir/o.o" "$runtime|$libc|$libm|my_assert"
    grep -qx my_assert "$dir/undefined"
 }
@@ -492,8 +530,11 @@ sanitize() { # CC TEST
    # shellcheck disable=SC2086
    show "$cc" -std=c99 -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined,float-cast-overflow \
       -fno-sanitize-recover=all $omp $(threads "$cc" "$test") "tests/$test.c" $second -o "$dir/$test" -lm
-   ASAN_OPTIONS=allocator_may_return_null=1:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
-      show sh tests/run.sh "$dir/$test"
+   export ASAN_OPTIONS=allocator_may_return_null=1:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1
+   case $test in
+   test_hash) at_each_level "$dir/$test" ;;
+   *) show sh tests/run.sh "$dir/$test" ;;
+   esac
 }
 
 # The fuzzers' seeds, through their harness as a plain program, and whether it makes them still.
@@ -512,6 +553,21 @@ replay() { # CC
 # --------------------------------------------------------------------------------------------------------- hashes ----
 
 # hash CC FLAGS...: tests/test_hash.c gives the committed hashes.
+# at_each_level PROGRAM: test_hash at each level that it has here, the best last and as the choice of the library.
+# RUN: an emulator.
+at_each_level() {
+   local level
+   # shellcheck disable=SC2086
+   ${RUN-} "$1" --levels | tr -d '\r' >"$dir/levels"
+   [ -s "$dir/levels" ]
+   sed '$d' "$dir/levels" >"$dir/others"
+   while read -r level; do
+      echo "level $level"
+      MOD_TEST_SIMD=$level show sh tests/run.sh "$1" </dev/null
+   done <"$dir/others"
+   echo "level $(tail -n 1 "$dir/levels"), chosen"
+   show sh tests/run.sh "$1"
+}
 hash() {
    local cc=$1
    shift
@@ -519,18 +575,63 @@ hash() {
    case " $* " in *" -fopenmp "*) has_openmp "$cc" || skip "$cc has no OpenMP" ;; esac
    # shellcheck disable=SC2046
    show "$cc" $(lang "$cc") "$@" tests/test_hash.c -x none -o "$dir/test_hash" -lm
-   show sh tests/run.sh "$dir/test_hash"
+   at_each_level "$dir/test_hash"
 }
-# unfused CC OBJDUMP REGEXP FLAGS...: not one fused multiply-add in the whole library. A compiler may make them of
-# patterns (gcc's vfmaddsub) in spite of the pragma, and the hash need not pass through all of them.
-unfused() {
-   local cc=$1 objdump=$2 fused=$3
+# hash_at CC LEVEL FEATURE FLAGS...: that level is there if the processor has the feature, and gives the same hashes.
+hash_at() {
+   local cc=$1 level=$2 feature=$3
    shift 3
+   need "$cc"
+   printf 'int main(void) { return !__builtin_cpu_supports("%s"); }\n' "$feature" >"$dir/x.c"
+   "$cc" "$dir/x.c" -o "$dir/x" 2>/dev/null || skip "no x86-64 here"
+   "$dir/x" || skip "this processor has no $level"
+   show "$cc" "$@" tests/test_hash.c -o "$dir/test_hash" -lm
+   MOD_TEST_SIMD=$level show sh tests/run.sh "$dir/test_hash"
+}
+# MOD_FAST_FMA: levels without a fused multiply-add give the committed hashes; those with one give others, the same on
+# x86-64 and AArch64.
+hash_fused() { # EMULATOR CC-OF-AARCH64
+   local emulator=$1 cc=$2 level plain fused
+   need gcc
+   there "$emulator" "$cc"
+   show gcc -std=gnu17 -O1 -DMOD_FAST_FMA tests/test_hash.c -o "$dir/here" -lm
+   show "$cc" -std=gnu17 -O1 -DMOD_FAST_FMA tests/test_hash.c -o "$dir/there.out" -lm
+   "$dir/here" --levels >"$dir/levels"
+   grep -qx AVX2 "$dir/levels" || skip "this processor has no AVX2"
+   for level in scalar SSE2; do MOD_TEST_SIMD=$level show sh tests/run.sh "$dir/here"; done
+   plain=$(MOD_TEST_SIMD=SSE2 "$dir/here" --print)
+   # shellcheck disable=SC2086
+   fused=$($emulator "$dir/there.out" --print)
+   echo "plain $plain, NEON fused $fused"
+   [ "$plain" != "$fused" ]
+   grep AVX "$dir/levels" >"$dir/fusing"
+   while read -r level; do
+      echo "$level $(MOD_TEST_SIMD=$level "$dir/here" --print)"
+      [ "$fused" = "$(MOD_TEST_SIMD=$level "$dir/here" --print)" ]
+   done <"$dir/fusing"
+}
+# unfused CC OBJDUMP REGEXP LEVELS FLAGS...: not one fused multiply-add in the whole library, the functions of LEVELS
+# among it. A compiler may make them of patterns (gcc's vfmaddsub) in spite of the pragma, and the hash need not pass
+# through all of them. With MOD_FAST_FMA: some in the products of each of LEVELS, and none elsewhere.
+unfused() {
+   local cc=$1 objdump=$2 fused=$3 levels=$4 level
+   shift 4
    need "$cc" "$objdump"
    show "$cc" "$@" -c $compile/one.c -o "$dir/o.o"
    "$objdump" -d "$dir/o.o" >"$dir/code"
    [ "$(wc -l <"$dir/code")" -gt 5000 ]
-   awk '/^[0-9a-f]+ </ { f = $2 } { print f, $0 }' "$dir/code" | grep -E "$fused" >"$dir/fused" || return 0
+   for level in $levels; do grep -q "^[0-9a-f]* <mod__dot_$level" "$dir/code"; done # all levels are in the object
+   awk '/^[0-9a-f]+ </ { f = $2 } { print f, $0 }' "$dir/code" | grep -E "$fused" >"$dir/all" || :
+   case " $* " in
+   *" -DMOD_FAST_FMA "*)
+      for level in $levels; do grep -qE "^<mod__(multiply|tiles?)_$level" "$dir/all"; done
+      grep -vE "^<mod__(multiply|tiles?)_(${levels// /|})" "$dir/all" >"$dir/fused" || return 0
+      ;;
+   *)
+      cp "$dir/all" "$dir/fused"
+      [ -s "$dir/fused" ] || return 0
+      ;;
+   esac
    head -n 20 "$dir/fused"
    echo "(above: fused multiply-adds)"
    return 1
@@ -552,7 +653,10 @@ other() {
    shift 3
    there "$emulator" "$cc" "$@"
    show "$cc" "$@" "tests/$test.c" -o "$dir/$test.out" -lm
-   RUN=$emulator show sh tests/run.sh "$dir/$test.out"
+   case $test in
+   test_hash) RUN=$emulator at_each_level "$dir/$test.out" ;;
+   *) RUN=$emulator show sh tests/run.sh "$dir/$test.out" ;;
+   esac
 }
 # exchange EMULATOR CC FLAGS...: a file written there has the bytes of one written here, and each loads on the other.
 exchange() {
@@ -577,29 +681,32 @@ lane "switches: the header's list and this file agree" switches
 
 for cc in gcc clang g++ clang++; do
    std=$(standard $cc)
-   lane "strict $cc $std -O0 to -O3" build $cc "$std" "O0 O1 O2 O3" plain
-   lane "strict $cc $std -O0 to -O3: MOD_STATIC" build $cc "$std" "O0 O1 O2 O3" MOD_STATIC
+   level=O1 # of most forms: C++, where compilers are slower, finds no more at -O1 than C does
+   ! is_cxx $cc || level=O0
+   lane "strict $cc $std -O0 to -O3" build $cc "$std" "O0 O2 O3" plain
+   lane "strict $cc $std -O0 and -O2: MOD_STATIC" build $cc "$std" "O0 O2" MOD_STATIC
+   lane "strict $cc $std -O2: MOD_FAST_FMA" build $cc "$std" O2 MOD_FAST_FMA
    lane "strict $cc $std -O0 and -O2: MOD_USE_DOUBLE" build $cc "$std" "O0 O2" MOD_USE_DOUBLE
    for form in "MOD_USE_DOUBLE MOD_STATIC" MODDEF MOD_NO_OPENMP openmp "MOD_NO_OPENMP openmp" "MOD_STATIC openmp" \
       MOD_NO_MALLOC "MOD_NO_MALLOC MOD_STATIC" MOD_NO_STDIO "MOD_NO_MALLOC MOD_NO_STDIO" \
-      "MOD_MALLOC MOD_FREE" MOD_ASSERT MOD_ALLOW_FAST_MATH; do
+      "MOD_MALLOC MOD_FREE" MOD_ASSERT MOD_ALLOW_FAST_MATH MOD_NO_SIMD; do
       # shellcheck disable=SC2086
-      lane "strict $cc $std: $form" build $cc "$std" O1 $form
+      lane "strict $cc $std: $form" build $cc "$std" $level $form
    done
    lane "strict $cc -m32" build_32 $cc
    lane "refusals $cc" refusals $cc
    lane "macros of other headers, $cc" macros $cc
+   lane "macros left behind, $cc" leftovers $cc
+   is_cxx $cc || lane "header by another name, $cc" renamed $cc
 done
 for std in c11 c17 gnu17 gnu99; do
    for cc in gcc clang; do
-      lane "strict $cc $std" build $cc $std O2 plain
-      lane "strict $cc $std: MOD_STATIC" build $cc $std O1 MOD_STATIC
+      lane "strict $cc $std" build $cc $std O0 plain
    done
 done
 for std in c++14 c++17 c++20 gnu++17; do
    for cc in g++ clang++; do
-      lane "strict $cc $std" build $cc $std O2 plain
-      lane "strict $cc $std: MOD_STATIC" build $cc $std O1 MOD_STATIC
+      lane "strict $cc $std" build $cc $std O0 plain
    done
 done
 lane "strict tcc" build_tcc
@@ -607,6 +714,12 @@ lane "strict musl-gcc c99" build_there musl-gcc
 lane "strict ARMv7 gcc c99" build_there arm-linux-gnueabihf-gcc -mfpu=vfpv3-d16
 lane "strict Windows (mingw) gcc c99" build_there x86_64-w64-mingw32-gcc
 lane "strict WebAssembly clang c99" build_there clang --target=wasm32-wasi
+lane "strict WebAssembly clang c99 -msimd128" build_there clang --target=wasm32-wasi -msimd128
+lane "strict AArch64 gcc c99" build_there aarch64-linux-gnu-gcc
+lane "strict AArch64 gcc c99: MOD_FAST_FMA" build_there aarch64-linux-gnu-gcc -DMOD_FAST_FMA
+lane "macros left behind, AArch64 gcc" leftovers aarch64-linux-gnu-gcc
+lane "macros left behind, WebAssembly clang -msimd128" leftovers clang --target=wasm32-wasi -msimd128
+lane "header by another name, AArch64 gcc" renamed aarch64-linux-gnu-gcc
 for cc in gcc clang g++ clang++; do lane "strict $cc: examples/common" common $cc; done
 lane "tests and examples without warnings, gcc" warnings gcc
 lane "tests and examples without warnings, clang" warnings clang
@@ -649,39 +762,48 @@ for file in tests/test_*.c; do
       continue
    fi
    lane "sanitizers, clang: $test" sanitize clang "$test"
-   case $test in # gcc's are several times slower: not the long ones
-   test_model | test_train | test_math | test_session | test_gradients) lane "sanitizers, gcc: $test" skip "minutes; clang's do it" ;;
-   *) lane "sanitizers, gcc: $test" sanitize gcc "$test" ;;
-   esac
+   # gcc's are slower and find what clang's find: the one that runs all kernels
+   [ "$test" != test_hash ] || lane "sanitizers, gcc: $test" sanitize gcc "$test"
 done
 
 lane "races, clang: test_session" races clang test_session
 lane "fuzz, gcc: the seeds of fuzz_file" replay gcc
 lane "fuzz, clang: the seeds of fuzz_file" replay clang
 
-for cpu in haswell skylake-avx512; do
-   for cc in gcc clang; do
-      lane "no fused multiply-add, $cc gnu17 -march=$cpu" unfused $cc objdump '\sv?fn?m(add|sub)' -std=gnu17 -O3 \
-         -march=$cpu
+for cc in gcc clang; do
+   for cpu in x86-64 skylake-avx512; do # as a user builds it, and where any function may have them
+      lane "no fused multiply-add, $cc gnu17 -march=$cpu" unfused $cc objdump '\sv?fn?m(add|sub)' "avx2 avx512" \
+         -std=gnu17 -O3 -march=$cpu
    done
+   lane "MOD_FAST_FMA: fused in products alone, $cc gnu17" unfused $cc objdump '\sv?fn?m(add|sub)' "avx2 avx512" \
+      -std=gnu17 -O2 -DMOD_FAST_FMA
 done
 lane "no fused multiply-add, aarch64 gcc gnu17" unfused aarch64-linux-gnu-gcc aarch64-linux-gnu-objdump \
-   '\sfn?m(add|sub|la|ls)\s' -std=gnu17 -O3
+   '\sfn?m(add|sub|la|ls)\s' neon -std=gnu17 -O3
+lane "MOD_FAST_FMA: fused in products alone, aarch64 gcc gnu17" unfused aarch64-linux-gnu-gcc \
+   aarch64-linux-gnu-objdump '\sfn?m(add|sub|la|ls)\s' neon -std=gnu17 -O2 -DMOD_FAST_FMA
 
 arm64="qemu-aarch64 -L /usr/aarch64-linux-gnu"
 arm="qemu-arm -L /usr/arm-linux-gnueabihf"
 z="qemu-s390x -L /usr/s390x-linux-gnu"
 wasi="node --no-warnings tests/wasi.js"
 if [ -e tests/test_hash.c ]; then
-   for level in -O0 -O1 -O2 -O3 -Os; do
-      for cc in gcc clang; do
-         for std in c99 gnu17; do lane "hash, $cc $std $level" hash $cc -std=$std $level; done
-      done
+   for level in -O1 -O2 -O3 -Os; do
+      for cc in gcc clang; do lane "hash, $cc gnu17 $level" hash $cc -std=gnu17 $level; done
+   done
+   for cc in gcc clang; do lane "hash, $cc c99 -O2" hash $cc -std=c99 -O2; done
+   for level in -O0 -O3; do
       for cc in g++ clang++; do lane "hash, $cc c++11 $level" hash $cc -std=c++11 $level; done
+   done
+   for cc in gcc clang; do
+      lane "hash, $cc gnu17 -O0: scalar" hash_at $cc scalar sse2 -std=gnu17 -O0
+      lane "hash, $cc gnu17 -O0: SSE2" hash_at $cc SSE2 sse2 -std=gnu17 -O0
+      lane "hash, $cc gnu17 -O0: AVX2" hash_at $cc AVX2 avx2 -std=gnu17 -O0
+      lane "hash, $cc gnu17 -O0: AVX-512" hash_at $cc AVX-512 avx512f -std=gnu17 -O0
+      lane "hash, $cc gnu17 -O3: MOD_NO_SIMD" hash $cc -std=gnu17 -O3 -DMOD_NO_SIMD
    done
    for cc in gcc clang g++ clang++; do
       if is_cxx $cc; then std=gnu++17; else std=gnu17; fi
-      lane "hash, $cc $std -O3 -march=native" hash $cc -std=$std -O3 -march=native
       lane "hash, $cc $std -O3 -march=native -fopenmp" hash $cc -std=$std -O3 -march=native -fopenmp
    done
    lane "hash, gcc gnu17 -O3 -march=haswell -ffp-contract=fast" hash gcc -std=gnu17 -O3 -march=haswell \
@@ -690,9 +812,10 @@ if [ -e tests/test_hash.c ]; then
    lane "hash, tcc" hash tcc -std=c99
    lane "hash, musl-gcc gnu17 -O3" hash musl-gcc -std=gnu17 -O3 -static
    lane "hash, aarch64 gnu17 -O3" other "$arm64" aarch64-linux-gnu-gcc test_hash -std=gnu17 -O3
-   lane "hash, aarch64 c99 -O1" other "$arm64" aarch64-linux-gnu-gcc test_hash -std=c99 -O1
    lane "hash, ARMv7 with VFP gnu17 -O3" other "$arm" arm-linux-gnueabihf-gcc test_hash -std=gnu17 -O3 -mfpu=vfpv3-d16
    lane "hash, WebAssembly gnu17 -O3" other "$wasi" clang test_hash --target=wasm32-wasi -std=gnu17 -O3
+   lane "hash, WebAssembly gnu17 -O3 -msimd128" other "$wasi" clang test_hash --target=wasm32-wasi -msimd128 \
+      -std=gnu17 -O3
    lane "hash, Windows (mingw, wine) gnu17 -O3" other wine x86_64-w64-mingw32-gcc test_hash -std=gnu17 -O3
    lane "hash, s390x (big-endian) gnu17 -O3" other "$z" s390x-linux-gnu-gcc test_hash -std=gnu17 -O3
    # shellcheck disable=SC2086
@@ -700,6 +823,7 @@ if [ -e tests/test_hash.c ]; then
    # shellcheck disable=SC2086
    lane "hash, i386 with SSE, clang" other qemu-i386 clang test_hash -std=c99 -O2 $x32 -msse2 -mfpmath=sse
    lane "hash, x86-64 without AVX" other "qemu-x86_64 -cpu qemu64" gcc test_hash -std=gnu17 -O3
+   lane "hash, MOD_FAST_FMA: AArch64 as x86-64" hash_fused "$arm64" aarch64-linux-gnu-gcc
 fi
 if [ -e tests/exchange.c ]; then
    # gnu17, because on s390x c99 has FLT_EVAL_METHOD 1: floats computed as doubles

@@ -1,5 +1,7 @@
 /* test_hash.c - the same bits everywhere: one hash of the weights after 50 steps, one of 100 sampled tokens.
-   C99 that is also C++11. `test_hash --print` prints the two hashes; `test_hash --threads N` trains with N threads. */
+   C99 that is also C++11. `test_hash --print` prints the two hashes; `test_hash --threads N` trains with N threads;
+   `test_hash --levels` prints the instruction sets that this build and this processor have, the best last. The
+   variable MOD_TEST_SIMD of the environment is one of them, to be used instead of the best. */
 #define MOD_IMPLEMENTATION
 #include "../mod.h"
 #include "test.h"
@@ -24,8 +26,33 @@ static void make_text(void)
    }
 }
 
+/* Whether a tape can be made at this level. */
+static int has_level(mod_simd level)
+{
+   mod_tape_desc desc;
+   mod_tape *tape;
+   memset(&desc, 0, sizeof desc);
+   desc.simd = level;
+   tape = mod_tape_create(&desc, 65536, NULL, NULL);
+   mod_tape_destroy(tape);
+   return tape != NULL;
+}
+
 int main(int argc, char **argv)
 {
+   static const mod_simd levels[] = {MOD_SIMD_SCALAR, MOD_SIMD_SSE2, MOD_SIMD_AVX2,
+                                     MOD_SIMD_AVX512, MOD_SIMD_NEON, MOD_SIMD_WASM128};
+   const char *wanted = getenv("MOD_TEST_SIMD");
+   mod_simd simd = MOD_SIMD_BEST;
+   if (argc > 1 && !strcmp(argv[1], "--levels")) {
+      for (size_t i = 0; i < sizeof levels / sizeof *levels; ++i)
+         if (has_level(levels[i])) puts(mod_simd_name(levels[i]));
+      return 0;
+   }
+   for (size_t i = 0; wanted && i < sizeof levels / sizeof *levels; ++i)
+      if (!strcmp(wanted, mod_simd_name(levels[i]))) simd = levels[i];
+   if (wanted && !CHECK(simd != MOD_SIMD_BEST && has_level(simd))) return test_end();
+
    int print = argc > 1 && !strcmp(argv[1], "--print");
    mod_error err;
    mod_config cfg;
@@ -46,6 +73,7 @@ int main(int argc, char **argv)
    how.lr = 4e-3;
    how.weight_decay = 0.1;
    how.clip_norm = 1;
+   how.simd = simd;
    if (argc > 2 && !strcmp(argv[1], "--threads")) how.n_threads = atoi(argv[2]);
 
    make_text();
@@ -93,6 +121,7 @@ int main(int argc, char **argv)
    memset(&batch, 0, sizeof batch);
    memset(&warm, 0, sizeof warm);
    fwd.forward_only = 1;
+   fwd.simd = simd;
    batch.n_seqs = 1;
    batch.length = CONTEXT;
    batch.mode = MOD_MODE_CAUSAL;

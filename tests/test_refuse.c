@@ -221,6 +221,22 @@ static void row_mod_build_info(void)
    CHECK(text && strlen(text) >= 12 && !strchr(text, '\n'));
 }
 
+static const int no_level[] = {MOD_SIMD_WASM128 + 1, INT32_MAX, INT32_MIN}; /* no level of any build */
+
+static void row_mod_simd_best(void)
+{
+   HOLDS(mod_simd_best() >= MOD_SIMD_SCALAR && mod_simd_best() <= MOD_SIMD_WASM128);
+}
+
+static void row_mod_simd_name(void)
+{
+   HOLDS(strcmp(mod_simd_name(MOD_SIMD_SCALAR), "scalar") == 0);
+   HOLDS(strcmp(mod_simd_name(MOD_SIMD_WASM128), "WebAssembly SIMD128") == 0);
+   HOLDS(strcmp(mod_simd_name((mod_simd)(MOD_SIMD_WASM128 + 1)), "unknown") == 0);
+   HOLDS(strcmp(mod_simd_name((mod_simd)INT32_MAX), "unknown") == 0);
+   HOLDS(strcmp(mod_simd_name((mod_simd)INT32_MIN), "unknown") == 0);
+}
+
 static void row_mod_result_name(void)
 {
    HOLDS(strcmp(mod_result_name(MOD_RESULT_OK), "OK") == 0);
@@ -635,6 +651,12 @@ static void row_mod_tape_init(void)
    REFUSED_NULL(MOD_RESULT_ARG, mod_tape_init(&desc, memory, 4096, e));
    desc.n_threads = INT32_MAX;
    REFUSED_NULL(REFUSAL, mod_tape_init(&desc, memory, 4096, e));
+   desc.n_threads = 0;
+   for (int i = 0; i < 3; ++i) {
+      desc.simd = (mod_simd)no_level[i];
+      REFUSED_NULL(MOD_RESULT_ARG, mod_tape_init(&desc, memory, 4096, e));
+   }
+   desc.simd = MOD_SIMD_BEST;
    unwatch();
 
    /* Each size from 0 on: refused up to some size, never after it, and never a byte outside. */
@@ -1530,6 +1552,7 @@ static int spoil_desc(mod_train_desc *d, int i)
    else if (i == 30) d->beta1 = 1;
    else if (i == 31) d->beta2 = 1.5;
    else if (i == 32) d->n_seqs = INT32_MIN;
+   else if (i < 36) d->simd = (mod_simd)no_level[i - 33];
    else return 0;
    return 1;
 }
@@ -1546,7 +1569,7 @@ static void row_mod_model_plan(void)
    bad.d_model = 0;
    REFUSED(MOD_RESULT_CONFIG, mod_model_plan(&bad, &how, &p, e));
    for (n = 0; spoil_desc(&d, n); ++n) REFUSED(REFUSAL, mod_model_plan(&cfg, &d, &p, e));
-   CHECK(n == 33);
+   CHECK(n == 36);
    unwatch();
    ACCEPTED(mod_model_plan(&cfg, NULL, &p, e));
    ACCEPTED(mod_model_plan(&cfg, &how, &p, e));
@@ -1940,7 +1963,7 @@ static void row_mod_trainer_init(void)
    for (int off = 1; off < 8; ++off)
       REFUSED_NULL(MOD_RESULT_ALIGN, mod_trainer_init(model, &how, (char *)memory + off, plan.trainer, e));
    for (n = 0; spoil_desc(&d, n); ++n) REFUSED_NULL(REFUSAL, mod_trainer_init(model, &d, memory, plan.trainer, e));
-   CHECK(n == 33);
+   CHECK(n == 36);
    unwatch();
    HOLDS(mod_trainer_init(model, &how, memory, plan.trainer, &err) != NULL && err.code == MOD_RESULT_OK);
    free(memory);
@@ -2293,6 +2316,7 @@ static int spoil_session(mod_session_desc *d, int i)
    else if (i < 12) d->chunk = bad[i - 8];
    else if (i < 16) d->n_threads = bad_threads[i - 12];
    else if (i == 16) d->length = 2, d->chunk = 3;
+   else if (i < 20) d->simd = (mod_simd)no_level[i - 17];
    else return 0;
    return 1;
 }
@@ -2311,7 +2335,7 @@ static void row_mod_session_plan(void)
    bad.n_heads = 3;
    REFUSED(MOD_RESULT_CONFIG, mod_session_plan(&bad, &d, &bytes, &cache, e));
    for (n = 0; spoil_session(&d, n); ++n) REFUSED(MOD_RESULT_ARG, mod_session_plan(&cfg, &d, &bytes, &cache, e));
-   CHECK(n == 17);
+   CHECK(n == 20);
    unwatch();
    ACCEPTED(mod_session_plan(&cfg, NULL, &bytes, &cache, e));
    CHECK(bytes > cache && cache > 0);
@@ -2938,7 +2962,8 @@ typedef struct row {
 } row;
 #define ROW(name) {#name, row_##name}
 static const row rows[] = {
-   ROW(mod_version), ROW(mod_build_info), ROW(mod_result_name), ROW(mod_arena_init), ROW(mod_arena_push),
+   ROW(mod_version), ROW(mod_build_info), ROW(mod_simd_best), ROW(mod_simd_name),
+   ROW(mod_result_name), ROW(mod_arena_init), ROW(mod_arena_push),
    ROW(mod_arena_rewind), ROW(mod_config_resolve), ROW(mod_config_check), ROW(mod_config_block),
    ROW(mod_random_stream), ROW(mod_random_substream), ROW(mod_random_bits), ROW(mod_random_uniform),
    ROW(mod_random_normal), ROW(mod_route_capacity), ROW(mod_route_topk), ROW(mod_route_threshold),

@@ -204,7 +204,7 @@ static void test_same_bits(void)
                CHECK(now.predictor_grad_norm == info[step].predictor_grad_norm && now.lr == info[step].lr);
             }
             CHECKF(same_weights(first, again), "kind %d, %d threads, backwards %d", kind, threads, backwards);
-            if (backwards && threads > 1) CHECKF(jobs_run > 100 && tasks_run > jobs_run, "%d %d", jobs_run, tasks_run);
+            if (backwards && threads > 1) CHECKF(jobs_run > 20 && tasks_run > jobs_run, "%d %d", jobs_run, tasks_run);
             mod_trainer_destroy(trainer);
             mod_model_destroy(again);
          }
