@@ -1033,7 +1033,7 @@ MODDEF mod_file *mod_file_open(const char *path, const mod_allocator *allocator,
 #ifdef MOD_FAST_FMA
 #include <immintrin.h>
 #else
-#include <xmmintrin.h> /* a tenth of the time to compile */
+#include <xmmintrin.h> /* the other one alone takes half a second to compile */
 #endif
 #define MOD__SSE2
 #if defined(__clang__) || !(defined(_WIN32) || defined(__CYGWIN__))
@@ -1638,7 +1638,6 @@ static const mod__kernels mod__plain_kernels = {MOD__PANEL,    mod__sum,      mo
 
 #if defined(MOD__SSE2) || defined(MOD__NEON) || defined(MOD__WASM128)
 
-
 #ifdef MOD_SELF
 #define MOD__SELF MOD_SELF
 #else
@@ -1888,15 +1887,17 @@ MOD__FN void mod__to_panels(mod_real *MOD__RESTRICT out, size_t panel, const mod
    }
 }
 
-/* Numbers of a block of B[k, n] in panels, and bytes of scratch for each thread: that and some rows of A. */
+/* Numbers of a block of B[k, n] in panels, and bytes of scratch for each thread: that and, if B is wide enough, some
+   rows of A[m, k]. */
 MOD__FN size_t mod__gemm_block(int k, int n)
 {
    return (size_t)mod__min(k, MOD__BLOCK) * mod__whole(mod__min(n, MOD__BLOCK));
 }
 
-MOD__FN size_t mod__gemm_scratch(int k, int n)
+MOD__FN size_t mod__gemm_scratch(int m, int n, int k)
 {
-   return (mod__gemm_block(k, n) + (size_t)mod__min(k, MOD__BLOCK) * MOD__A_ROWS) * sizeof(mod_real);
+   int rows = n > MOD__WIDEST ? mod__min(m, MOD__A_ROWS) : 0;
+   return (mod__gemm_block(k, n) + (size_t)mod__min(k, MOD__BLOCK) * (size_t)rows) * sizeof(mod_real);
 }
 
 MOD__FN void mod__gemm_part(void *arg, mod__range r)
@@ -2411,7 +2412,7 @@ MOD__FN void mod__gemm_run(mod_tape *t, mod_real *c, const mod_real *a, size_t a
 {
    mod__gemm g;
    int shares = (int)(mod__whole(n) / MOD__WIDEST), threads = t->desc.n_threads;
-   size_t scratch = mod__gemm_scratch(k, n);
+   size_t scratch = mod__gemm_scratch(m, n, k);
    if (m == 0 || n == 0 || k == 0) {
       if (!accumulate && m > 0 && n > 0) memset(c, 0, (size_t)m * (size_t)n * sizeof *c);
       return;
@@ -2474,9 +2475,12 @@ MOD__FN mod_tensor *mod__matmul(mod_tape *t, mod_tensor *a, mod_tensor *b, int f
    if (!y) return NULL;
    y->option[0] = form;
    t->flops += 2.0 * m * n * k;
-   mod__backward_scratch(t, y, mod__gemm_scratch(n, form == MOD__TN ? m : k)); /* of dA, of dB, of C */
-   mod__backward_scratch(t, y, mod__gemm_scratch(mod__max_rows(y), form == MOD__NT ? k : n));
-   if (!mod__scratch(t, mod__gemm_scratch(form == MOD__TN ? mod__max_rows(a) : k, n))) return NULL;
+   { /* of dA, of dB, of C; for the most rows that there can be */
+      int M = mod__max_rows(y), K = form == MOD__TN ? mod__max_rows(a) : k;
+      mod__backward_scratch(t, y, form == MOD__TN ? mod__gemm_scratch(K, M, n) : mod__gemm_scratch(M, K, n));
+      mod__backward_scratch(t, y, form == MOD__NT ? mod__gemm_scratch(n, K, M) : mod__gemm_scratch(K, n, M));
+      if (!mod__scratch(t, mod__gemm_scratch(M, n, K))) return NULL;
+   }
    if (!t->desc.measure) {
       size_t M = (size_t)m, N = (size_t)n, K = (size_t)k;
       if (form == MOD__NN) mod__gemm_run(t, y->data, a->data, K, 1, b->data, N, 1, m, n, k, 0);
@@ -2969,39 +2973,35 @@ typedef struct mod__attention {
    mod_real *q_panels, *do_panels; /* q and do of a strip in panels, for dS^T q and P^T do */
 } mod__attention;
 
+MOD__FN int mod__piece(mod_arena *arena, mod_real **out, size_t rows, size_t cols)
+{
+   void *p;
+   mod_error e;
+   if (!mod__mul(&cols, cols, sizeof(mod_real)) || mod_arena_push(arena, rows, cols, &p, &e) != MOD_RESULT_OK) return 0;
+   *out = (mod_real *)p;
+   return 1;
+}
+
 /* Scratch of one task, in one walk: with base NULL it counts. q_max, k_max: most query rows and keys of a sequence.
    (size_t)-1: more than there is. */
 MOD__FN size_t mod__attention_layout(mod__attention *a, unsigned char *base, int q_max, int k_max, int hd, int backward)
 {
-   size_t rows = (size_t)mod__min(q_max, MOD__STRIP), wide = mod__whole(hd), bytes, i;
-   struct {
-      mod_real **field;
-      size_t count, each;
-   } part[7];
+   size_t rows = (size_t)mod__min(q_max, MOD__STRIP), wide = mod__whole(hd), keys = mod__whole(k_max), d = (size_t)hd;
    mod_arena arena;
    mod_error e;
-   void *out;
-   a->s_row = mod__whole(k_max) + MOD__PANEL; /* no power of two: a column in more than one set of the cache */
-#define MOD__PART(i, f, n, m) part[i].field = &a->f, part[i].count = (n), part[i].each = (m)
-   MOD__PART(0, s, a->s_row, rows);
-   MOD__PART(1, kt, mod__whole(k_max), (size_t)hd);
-   MOD__PART(2, kv_panels, wide, (size_t)k_max);
-   MOD__PART(3, dp, a->s_row, rows);
-   MOD__PART(4, vt, mod__whole(k_max), (size_t)hd);
-   MOD__PART(5, q_panels, wide, rows);
-   MOD__PART(6, do_panels, wide, rows);
-#undef MOD__PART
+   void *visible;
    memset(&arena, 0, sizeof arena);
    arena.base = base;
    arena.size = (size_t)-1;
-   for (i = 0; i < (backward ? 7 : 3); ++i) {
-      if (!mod__mul(&bytes, part[i].each, sizeof(mod_real)) ||
-          mod_arena_push(&arena, part[i].count, bytes, &out, &e) != MOD_RESULT_OK)
-         return (size_t)-1;
-      *part[i].field = (mod_real *)out;
-   }
-   if (mod_arena_push(&arena, (size_t)q_max, sizeof(int), &out, &e) != MOD_RESULT_OK) return (size_t)-1;
-   a->visible = (int *)out;
+   a->s_row = keys + MOD__PANEL; /* no power of two: a column in more than one set of the cache */
+   if (!mod__piece(&arena, &a->s, rows, a->s_row) || !mod__piece(&arena, &a->kt, d, keys) ||
+       !mod__piece(&arena, &a->kv_panels, (size_t)k_max, wide) ||
+       (backward && (!mod__piece(&arena, &a->dp, rows, a->s_row) || !mod__piece(&arena, &a->vt, d, keys) ||
+                     !mod__piece(&arena, &a->q_panels, rows, wide) ||
+                     !mod__piece(&arena, &a->do_panels, rows, wide))) ||
+       mod_arena_push(&arena, (size_t)q_max, sizeof(int), &visible, &e) != MOD_RESULT_OK)
+      return (size_t)-1;
+   a->visible = (int *)visible;
    return arena.used;
 }
 
@@ -6550,7 +6550,7 @@ MOD__TARGET static inline __attribute__((always_inline)) int MOD__LEVEL(tile)(co
    int i, j, q;
    MOD__EACH_ROW {
       row[i] = (size_t)i * a_row;
-      if (MOD__ROWS <= 6) __asm__("" : "+r"(row[i])); /* in a register (there are so many), not computed each time */
+      if (MOD__ROWS <= 6) __asm__("" : "+r"(row[i])); /* kept in a register; twelve would be too many */
       MOD__EACH_VECTOR {
          const MOD__V zero = {0};
          sum[i][j] = zero;
