@@ -1332,6 +1332,7 @@ MOD__FN void mod__sincos64(double x, double *sine, double *cosine)
 #ifdef MOD_USE_DOUBLE
 
 MOD__FN mod_real mod__exp(mod_real x) { return exp(x); }
+MOD__FN mod_real mod__exp_low(mod_real x) { return exp(x); }
 MOD__FN mod_real mod__log(mod_real x) { return log(x); }
 MOD__FN mod_real mod__tanh(mod_real x) { return tanh(x); }
 
@@ -1352,12 +1353,12 @@ MOD__INLINE uint32_t mod__bits(float x)
 }
 
 /* These have no branches, so that the compiler can compute several at once. NaN goes through: a comparison with it is
-   false. As mod__exp64; 2^n in two factors, so that results may be denormal; adding 1.5 * 2^23 rounds to an integer. */
-MOD__INLINE float mod__exp(float x)
+   false. As mod__exp64; 2^n in two factors, so that results may be denormal; adding 1.5 * 2^23 rounds to an integer.
+   mod__exp_low is for x <= 89, as softmax and sigmoid have it. */
+MOD__INLINE float mod__exp_low(float x)
 {
    float t, n, r, p;
-   int i, half;
-   x = x > 89.0f ? 89.0f : x;
+   uint32_t i, half;
    x = x < -104.0f ? -104.0f : x;
    t = x * 1.44269504f + 12582912.0f;
    n = t - 12582912.0f;
@@ -1368,10 +1369,12 @@ MOD__INLINE float mod__exp(float x)
    p = p * r + 1.66665182e-1f;
    p = p * r + 0.5f;
    p = (p * (r * r) + r) + 1.0f;
-   i = (int)(mod__bits(t) - 0x4b400000u);
-   half = i / 2;
-   return p * mod__from_bits((uint32_t)(half + 127) << 23) * mod__from_bits((uint32_t)(i - half + 127) << 23);
+   i = mod__bits(t) - (0x4b400000u - 254u); /* n, twice biased */
+   half = i >> 1;
+   return p * mod__from_bits(half << 23) * mod__from_bits((i - half) << 23);
 }
+
+MOD__INLINE float mod__exp(float x) { return mod__exp_low(x > 89.0f ? 89.0f : x); }
 
 /* As mod__log64: log(1 + f) = f - (f^2/2 - s (f^2/2 + R(s^2))), which loses nothing near 1. */
 MOD__INLINE float mod__log(float x)
@@ -1410,7 +1413,7 @@ MOD__INLINE float mod__tanh(float x)
 /* 1 / (1 + exp(-x)) for x >= 0, exp(x) / (1 + exp(x)) below */
 MOD__INLINE mod_real mod__sigmoid(mod_real x)
 {
-   mod_real e = mod__exp(-mod__fabs(x)), top = x < 0 ? e : 1;
+   mod_real e = mod__exp_low(-mod__fabs(x)), top = x < 0 ? e : 1;
    return top / (1 + e);
 }
 
@@ -1490,7 +1493,7 @@ MOD__FN mod_real mod__exp_row(mod_real *e, const mod_real *x, size_t n, mod_real
    mod_real s[16] = {0};
    size_t i;
    for (i = 0; i < n; ++i) {
-      mod_real y = mod__exp((x[i] - m) * scale);
+      mod_real y = mod__exp_low((x[i] - m) * scale);
       if (e) e[i] = y;
       s[i & 15] += y;
    }
@@ -1868,8 +1871,10 @@ MOD__FN void mod__to_panels(mod_real *MOD__RESTRICT out, size_t panel, const mod
       width = left < panel ? left : panel;
       if (width < panel) memset(out, 0, rows * panel * sizeof *out);
       if (b_col == 1) {
-         for (q = 0; q < rows; ++q)
-            for (j = 0; j < width; ++j) out[q * panel + j] = b[q * b_row + j];
+         for (q = 0; q < rows; ++q) {
+            for (j = 0; j + 8 <= width; j += 8) memcpy(out + q * panel + j, b + q * b_row + j, 8 * sizeof *b);
+            for (; j < width; ++j) out[q * panel + j] = b[q * b_row + j];
+         }
          continue;
       }
       for (j = 0; j + 4 <= width; j += 4) { /* four columns of B at a time: a part of a line of the cache */
@@ -3504,7 +3509,7 @@ MOD__FN void mod__cross_entropy_dx(mod_tensor *y, mod__range r)
       mod_real *dx = y->in[0]->grad + (size_t)i * n;
       if (target[i] < 0) continue;
       for (j = 0; j < n; ++j)
-         dx[j] += (mod__exp(x[j] - saved[1]) * saved[2] - (mod_real)(j == (size_t)target[i])) * d;
+         dx[j] += (mod__exp_low(x[j] - saved[1]) * saved[2] - (mod_real)(j == (size_t)target[i])) * d;
    }
 }
 
@@ -6649,12 +6654,15 @@ MOD__TARGET static float MOD__LEVEL(exp_row)(float *e, const float *x, size_t n,
    size_t i;
    int l;
    for (i = 0; i + 16 <= n; i += 16) {
-      for (l = 0; l < 16; ++l) y[l] = mod__exp((x[i + (size_t)l] - m) * scale);
-      MOD__UNROLL for (l = 0; l < MOD__SUMS; ++l) s[l] += MOD__LOAD(y + l * MOD__LANES);
-      if (e) memcpy(e + i, y, sizeof y);
+      for (l = 0; l < 16; ++l) y[l] = mod__exp_low((x[i + (size_t)l] - m) * scale);
+      MOD__UNROLL for (l = 0; l < MOD__SUMS; ++l) {
+         const MOD__V v = MOD__LOAD(y + l * MOD__LANES);
+         s[l] += v;
+         if (e) MOD__STORE(e + i + l * MOD__LANES, v);
+      }
    }
    for (l = 0; i + (size_t)l < n; ++l) {
-      y[l] = mod__exp((x[i + (size_t)l] - m) * scale);
+      y[l] = mod__exp_low((x[i + (size_t)l] - m) * scale);
       if (e) e[i + (size_t)l] = y[l];
    }
    MOD__FINISH(y[l])
