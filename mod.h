@@ -3501,15 +3501,20 @@ MOD__FN void mod__cross_entropy_forward(mod_tensor *y, mod__range r)
 MOD__FN void mod__cross_entropy_dx(mod_tensor *y, mod__range r)
 {
    const int *target = (const int *)y->arg[0];
-   size_t n = (size_t)mod__cols(y->in[0]), j;
-   mod_real d = y->grad[0] * (mod_real)(1 / *(const double *)y->arg[1]);
+   size_t n = (size_t)mod__cols(y->in[0]), j, q, part;
+   mod_real d = y->grad[0] * (mod_real)(1 / *(const double *)y->arg[1]), p[64];
    int i;
    for (i = r.lo; i < r.hi; ++i) {
       const mod_real *x = y->in[0]->data + (size_t)i * n, *saved = (const mod_real *)y->saved + 3 * (size_t)i;
       mod_real *dx = y->in[0]->grad + (size_t)i * n;
       if (target[i] < 0) continue;
-      for (j = 0; j < n; ++j)
-         dx[j] += (mod__exp_low(x[j] - saved[1]) * saved[2] - (mod_real)(j == (size_t)target[i])) * d;
+      for (j = 0; j < n; j += part) {
+         part = n - j < 64 ? n - j : 64;
+         r.use->exp_row(p, x + j, part, saved[1], 1);
+         for (q = 0; q < part; ++q) p[q] *= saved[2];
+         if ((size_t)target[i] - j < part) p[(size_t)target[i] - j] -= 1;
+         for (q = 0; q < part; ++q) dx[j + q] += p[q] * d;
+      }
    }
 }
 
