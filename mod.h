@@ -1867,16 +1867,19 @@ MOD__FN void mod__to_panels(mod_real *MOD__RESTRICT out, size_t panel, const mod
                             size_t b_col, int k, int n)
 {
    size_t left = (size_t)n, rows = (size_t)k, width, q, j;
+   if (left % panel) memset(out + left / panel * panel * rows, 0, rows * panel * sizeof *out);
+   for (q = 0; q < rows && b_col == 1; ++q) { /* row by row, as it lies in memory */
+      const mod_real *from = b + q * b_row;
+      mod_real *to = out + q * panel;
+      for (left = (size_t)n; left > 0; left -= width, from += width, to += rows * panel) {
+         width = left < panel ? left : panel;
+         for (j = 0; j + 8 <= width; j += 8) memcpy(to + j, from + j, 8 * sizeof *b);
+         for (; j < width; ++j) to[j] = from[j];
+      }
+   }
+   if (b_col == 1) return;
    for (; left > 0; left -= width, b += width * b_col, out += rows * panel) {
       width = left < panel ? left : panel;
-      if (width < panel) memset(out, 0, rows * panel * sizeof *out);
-      if (b_col == 1) {
-         for (q = 0; q < rows; ++q) {
-            for (j = 0; j + 8 <= width; j += 8) memcpy(out + q * panel + j, b + q * b_row + j, 8 * sizeof *b);
-            for (; j < width; ++j) out[q * panel + j] = b[q * b_row + j];
-         }
-         continue;
-      }
       for (j = 0; j + 4 <= width; j += 4) { /* four columns of B at a time: a part of a line of the cache */
          const mod_real *b0 = b + j * b_col, *b1 = b0 + b_col, *b2 = b1 + b_col, *b3 = b2 + b_col;
          mod_real *to = out + j;
