@@ -391,7 +391,7 @@ headers() {
    is_cxx "$cc" || set -- before after between # slow in C++, and the same header
    for h in "$@"; do
       # shellcheck disable=SC2046,SC2086
-      show "$cc" -std="$std" $more -O0 $strict -Wno-deprecated $(lang "$cc") -c "$dir/$h.c" -o "$dir/x.o"
+      show "$cc" -std="$std" $more $strict -Wno-deprecated $(lang "$cc") -fsyntax-only "$dir/$h.c"
    done
 }
 macros() {
@@ -430,13 +430,14 @@ no_globals() { # OBJECT: no bytes that can be written, in a section of its own o
    fi
 }
 symbols() {
-   local cc=$1 level double
+   local cc=$1 level double levels="O0 O2"
    need "$cc" nm objdump
+   ! is_cxx "$cc" || levels=O0 # the optimiser is the same
    # What the header declares, under its two sets of names.
    grep -oE '^MODDEF [^(]*\(' mod.h | sed -E 's/.*[ *](mod_[a-z0-9_]+)\($/\1/' | grep -x 'mod_[a-z0-9_]*' | sort -u \
       >"$dir/declared"
    [ "$(wc -l <"$dir/declared")" -ge 90 ]
-   for level in O0 O2; do
+   for level in $levels; do
       for double in "" -DMOD_USE_DOUBLE; do
          [ $level$double != O2-DMOD_USE_DOUBLE ] || continue
          # shellcheck disable=SC2086
@@ -460,7 +461,7 @@ symbols() {
    # The switches do what they say.
    object "$cc" one.c o.o -DMOD_NO_SIMD -O0 -DMOD_NO_MALLOC
    allowed "$dir/o.o" "$runtime|$libc_string|$libc_stdio|$libm"
-   for level in O0 O2; do
+   for level in $levels; do
       object "$cc" one.c o.o -DMOD_NO_SIMD -$level -DMOD_NO_STDIO
       allowed "$dir/o.o" "$runtime|$libc_string|malloc|free|$libm"
       object "$cc" one.c o.o -DMOD_NO_SIMD -$level -DMOD_NO_STDIO -DMOD_NO_MALLOC
@@ -516,9 +517,10 @@ races() { # CC TEST
    TSAN_OPTIONS=halt_on_error=1 show sh tests/run.sh "$dir/$test"
 }
 
-# A test with AddressSanitizer (leaks too) and UndefinedBehaviorSanitizer. -O1; with OpenMP if the compiler has it.
+# A test with AddressSanitizer (leaks too) and UndefinedBehaviorSanitizer; with OpenMP if the compiler has it. At -O0,
+# which builds in seconds; those that run long at -O1; without vectors where these are not what is tested.
 sanitize() { # CC TEST
-   local cc=$1 test=$2 second=tests/$2_f64.c omp=""
+   local cc=$1 test=$2 second=tests/$2_f64.c omp="" how
    need "$cc"
    [ -e "$second" ] || second=""
    printf 'int main(void) { return 0; }\n' >"$dir/x.c"
@@ -527,11 +529,13 @@ sanitize() { # CC TEST
    # libgomp and libomp keep their threads' memory: not leaks of ours, and reachable, so leak checks stay on.
    # (Not with clang's and test_file: its leak checker itself crashes on libomp's threads when that ends.)
    if [ "$cc $test" != "clang test_file" ] && has_openmp "$cc"; then omp=-fopenmp; fi
-   case $test in # what these test has no vectors, and without them builds twice as fast
-   test_durable | test_file | test_refuse | test_route | test_text) omp="$omp -DMOD_NO_SIMD" ;;
+   case $test in
+   test_file | test_math | test_route) how="-O1 -DMOD_NO_SIMD" ;;
+   test_gradients | test_model | test_session | test_train) how=-O1 ;;
+   *) how=-O0 ;;
    esac
    # shellcheck disable=SC2086
-   show "$cc" -std=c99 -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined,float-cast-overflow \
+   show "$cc" -std=c99 $how -g -fno-omit-frame-pointer -fsanitize=address,undefined,float-cast-overflow \
       -fno-sanitize-recover=all $omp $(threads "$cc" "$test") "tests/$test.c" $second -o "$dir/$test" -lm
    export ASAN_OPTIONS=allocator_may_return_null=1:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1
    case $test in
@@ -545,7 +549,7 @@ replay() { # CC
    need "$1"
    printf 'int main(void) { return 0; }\n' >"$dir/x.c"
    "$1" -fsanitize=address,undefined "$dir/x.c" -o "$dir/x" 2>/dev/null && "$dir/x" || skip "$1 has no sanitizers here"
-   show "$1" -std=c99 -O1 -g -Wall -Wextra -Wshadow -Werror -fno-omit-frame-pointer -fno-sanitize-recover=all \
+   show "$1" -std=c99 -O0 -g -Wall -Wextra -Wshadow -Werror -fno-omit-frame-pointer -fno-sanitize-recover=all \
       -fsanitize=address,undefined,float-cast-overflow -DMOD_FUZZ_MAIN tests/fuzz/fuzz_file.c -o "$dir/replay" -lm
    show "$dir/replay" tests/fuzz/seeds/file/* tests/checkpoint-v1.safetensors
    mkdir "$dir/seeds"
@@ -684,8 +688,6 @@ lane "switches: the header's list and this file agree" switches
 
 for cc in gcc clang g++ clang++; do
    std=$(standard $cc)
-   level=O1 # of most forms: C++, where compilers are slower, finds no more at -O1 than C does
-   ! is_cxx $cc || level=O0
    lane "strict $cc $std -O0 to -O3" build $cc "$std" "O0 O2 O3" plain
    lane "strict $cc $std -O0 and -O2: MOD_STATIC" build $cc "$std" "O0 O2" MOD_STATIC
    lane "strict $cc $std -O2: MOD_FAST_FMA" build $cc "$std" O2 MOD_FAST_FMA
@@ -694,7 +696,7 @@ for cc in gcc clang g++ clang++; do
       MOD_NO_MALLOC "MOD_NO_MALLOC MOD_STATIC" MOD_NO_STDIO "MOD_NO_MALLOC MOD_NO_STDIO" \
       "MOD_MALLOC MOD_FREE" MOD_ASSERT MOD_ALLOW_FAST_MATH MOD_NO_SIMD; do
       # shellcheck disable=SC2086
-      lane "strict $cc $std: $form" build $cc "$std" $level $form
+      lane "strict $cc $std: $form" build $cc "$std" O0 $form
    done
    lane "strict $cc -m32" build_32 $cc
    lane "refusals $cc" refusals $cc
@@ -791,13 +793,13 @@ arm="qemu-arm -L /usr/arm-linux-gnueabihf"
 z="qemu-s390x -L /usr/s390x-linux-gnu"
 wasi="node --no-warnings tests/wasi.js"
 if [ -e tests/test_hash.c ]; then
-   for level in -O1 -O2 -O3 -Os; do
-      for cc in gcc clang; do lane "hash, $cc gnu17 $level" hash $cc -std=gnu17 $level; done
+   # `make test` has c99, gnu17 and C++ at -O0, -O2 and -O3 by one compiler, mostly gcc
+   for cc in gcc clang; do
+      for level in -O1 -Os; do lane "hash, $cc gnu17 $level" hash $cc -std=gnu17 $level; done
    done
-   for cc in gcc clang; do lane "hash, $cc c99 -O2" hash $cc -std=c99 -O2; done
-   for level in -O0 -O3; do
-      for cc in g++ clang++; do lane "hash, $cc c++11 $level" hash $cc -std=c++11 $level; done
-   done
+   lane "hash, clang c99 -O2" hash clang -std=c99 -O2
+   lane "hash, clang gnu17 -O3" hash clang -std=gnu17 -O3
+   for level in -O0 -O3; do lane "hash, clang++ c++11 $level" hash clang++ -std=c++11 $level; done
    for cc in gcc clang; do
       lane "hash, $cc gnu17 -O0: scalar" hash_at $cc scalar sse2 -std=gnu17 -O0
       lane "hash, $cc gnu17 -O0: SSE2" hash_at $cc SSE2 sse2 -std=gnu17 -O0
