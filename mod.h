@@ -1652,15 +1652,21 @@ static const mod__kernels mod__plain_kernels = {MOD__PANEL,    mod__sum,      mo
 #endif
 #endif
 
-/* For each: lanes of a vector; a tile of so many rows and vectors fits the registers; four square roots; c + a b. */
+#if defined(MOD__SSE2)
+#define MOD__SQRT4 _mm_sqrt_ps
+#elif defined(MOD__NEON)
+#define MOD__SQRT4 vsqrtq_f32
+#else
+#define MOD__SQRT4 wasm_f32x4_sqrt
+#endif
+
+/* For each: lanes of a vector; a tile of so many rows and vectors fits the registers; with MOD_FAST_FMA c + a b. */
 #ifdef MOD__SSE2
 #define MOD__LEVEL(name) mod__##name##_sse2
 #define MOD__TARGET
 #define MOD__LANES 4
 #define MOD__ROWS 4
 #define MOD__VECTORS 2
-#define MOD__SQRT4(v) _mm_sqrt_ps(v)
-#define MOD__STEP(c, a, b) ((c) + (a) * (b))
 #include MOD__SELF
 #endif
 
@@ -1668,13 +1674,9 @@ static const mod__kernels mod__plain_kernels = {MOD__PANEL,    mod__sum,      mo
 #ifdef MOD_FAST_FMA
 #define MOD__TARGET_AVX2 __attribute__((target("avx2,fma")))
 #define MOD__TARGET_AVX512 __attribute__((target("avx512f,fma")))
-#define MOD__STEP_AVX2(c, a, b) _mm256_fmadd_ps(_mm256_set1_ps(a), b, c)
-#define MOD__STEP_AVX512(c, a, b) _mm512_fmadd_ps(_mm512_set1_ps(a), b, c)
 #else
 #define MOD__TARGET_AVX2 __attribute__((target("avx2")))
 #define MOD__TARGET_AVX512 __attribute__((target("avx512f")))
-#define MOD__STEP_AVX2(c, a, b) ((c) + (a) * (b))
-#define MOD__STEP_AVX512(c, a, b) ((c) + (a) * (b))
 #endif
 
 #define MOD__LEVEL(name) mod__##name##_avx2
@@ -1682,8 +1684,9 @@ static const mod__kernels mod__plain_kernels = {MOD__PANEL,    mod__sum,      mo
 #define MOD__LANES 8
 #define MOD__ROWS 6
 #define MOD__VECTORS 2
-#define MOD__SQRT4(v) _mm_sqrt_ps(v)
-#define MOD__STEP MOD__STEP_AVX2
+#ifdef MOD_FAST_FMA
+#define MOD__STEP(c, a, b) _mm256_fmadd_ps(_mm256_set1_ps(a), b, c)
+#endif
 #include MOD__SELF
 
 #define MOD__LEVEL(name) mod__##name##_avx512
@@ -1691,8 +1694,9 @@ static const mod__kernels mod__plain_kernels = {MOD__PANEL,    mod__sum,      mo
 #define MOD__LANES 16
 #define MOD__ROWS 12
 #define MOD__VECTORS 2
-#define MOD__SQRT4(v) _mm_sqrt_ps(v)
-#define MOD__STEP MOD__STEP_AVX512
+#ifdef MOD_FAST_FMA
+#define MOD__STEP(c, a, b) _mm512_fmadd_ps(_mm512_set1_ps(a), b, c)
+#endif
 #include MOD__SELF
 #endif
 
@@ -1702,11 +1706,8 @@ static const mod__kernels mod__plain_kernels = {MOD__PANEL,    mod__sum,      mo
 #define MOD__LANES 4
 #define MOD__ROWS 6
 #define MOD__VECTORS 4
-#define MOD__SQRT4(v) vsqrtq_f32(v)
 #ifdef MOD_FAST_FMA
 #define MOD__STEP(c, a, b) vfmaq_n_f32(c, b, a)
-#else
-#define MOD__STEP(c, a, b) ((c) + (a) * (b))
 #endif
 #include MOD__SELF
 #endif
@@ -1717,8 +1718,6 @@ static const mod__kernels mod__plain_kernels = {MOD__PANEL,    mod__sum,      mo
 #define MOD__LANES 4
 #define MOD__ROWS 4
 #define MOD__VECTORS 2
-#define MOD__SQRT4(v) wasm_f32x4_sqrt(v)
-#define MOD__STEP(c, a, b) ((c) + (a) * (b))
 #include MOD__SELF
 #endif
 #endif /* vectors */
@@ -6501,8 +6500,7 @@ MODDEF const char *mod_build_info(void)
 #undef MOD__WASM128
 #undef MOD__TARGET_AVX2
 #undef MOD__TARGET_AVX512
-#undef MOD__STEP_AVX2
-#undef MOD__STEP_AVX512
+#undef MOD__SQRT4
 #undef MOD__INLINE
 #undef MOD__MAPS
 #undef MOD__MAP_LOOPS
@@ -6532,6 +6530,9 @@ MODDEF const char *mod_build_info(void)
 #endif /* MOD_IMPLEMENTATION */
 
 #else /* MOD__LEVEL is defined: the header reads itself for one instruction set */
+#if MOD_H_VERSION != 300
+#error "mod.h: the file that MOD_SELF names is another version"
+#endif
 
 /* =================================================================================================================
    >>simd  The kernels of >>kernels in vectors of MOD__LANES floats
@@ -6550,6 +6551,9 @@ typedef int MOD__LEVEL(mask) __attribute__((vector_size(4 * MOD__LANES)));
 #define MOD__UNROLL _Pragma("GCC unroll 16")
 #define MOD__SUMS (16 / MOD__LANES)
 #define MOD__WIDTH (MOD__VECTORS * MOD__LANES)
+#ifndef MOD__STEP
+#define MOD__STEP(c, a, b) ((c) + (a) * (b))
+#endif
 
 /* C (+)= A B for `rows` rows and MOD__VECTORS vectors: all sums stay in registers. rows, and the strides where A and B
    are dense, are constants of the caller. */
@@ -6741,7 +6745,6 @@ static const mod__kernels MOD__LEVEL(kernels) = {
 #undef MOD__LANES
 #undef MOD__ROWS
 #undef MOD__VECTORS
-#undef MOD__SQRT4
 #undef MOD__STEP
 
 #endif /* MOD__LEVEL */

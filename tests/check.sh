@@ -212,7 +212,7 @@ build_32() {
    # shellcheck disable=SC2046,SC2086
    show "$1" -std="$(standard "$1")" -O2 $x32 $strict $(lang "$1") -c $compile/one.c -o "$dir/one.o"
 }
-# The header by another name: it says what it needs, and works with it, or without what needs it.
+# The header by another name: it says what it needs, and works with it, or without what needs it. Not with another one.
 renamed() { # CC FLAGS...
    need "$1"
    printf '#define MOD_IMPLEMENTATION\n#include "other.h"\n' >"$dir/x.c"
@@ -221,6 +221,8 @@ renamed() { # CC FLAGS...
    set -- "$@" $(lang "$1") -fsyntax-only "$dir/x.c"
    must_fail 'error.*define MOD_SELF' "$@"
    show "$@" '-DMOD_SELF="other.h"'
+   sed 's/MOD_H_VERSION != [0-9]*/MOD_H_VERSION != 1/' mod.h >"$dir/old.h"
+   must_fail 'error.*another version' "$@" '-DMOD_SELF="old.h"'
    show "$@" -DMOD_NO_SIMD
    show "$@" -DMOD_USE_DOUBLE
 }
