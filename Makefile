@@ -109,7 +109,7 @@ help:
 	@echo '             LLMC=DIR: a checkout of llm.c as a peer)'
 	@echo 'make learn DATA=FILE   the slower learning check, on tinyshakespeare, see docs/results.md; goes on if stopped'
 	@echo 'make clean   removes $(BUILD)/'
-	@echo 'Settings: CC=clang  CXX=clang++  CFLAGS=-O3  OPENMP= (off)  -j2'
+	@echo 'Settings: CC=clang  CXX=clang++  CFLAGS=-O3  OPENMP= (off)  CORES=1'
 
 FLAGS = $(CC) $(CXX) $(CFLAGS) $(OPENMP) $(THREADS) $(LDFLAGS)
 # Changes when the compiler or its flags do, so that everything is built again then.

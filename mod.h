@@ -9,7 +9,7 @@
       #define MOD_IMPLEMENTATION
       #include "mod.h"
 
-   and `cc -O2 file.c -lm` (add -fopenmp for threads). Everywhere else just include it.
+   and `cc -O2 file.c -lm` (for threads -fopenmp and n_threads). Everywhere else just include it.
 
    QUICK FACTS
       a config is a zeroed struct      mod_config cfg = {0}; cfg.vocab_size = 256; ... zero means default
@@ -25,11 +25,11 @@
    OVERRIDES: define before including, the same in every file
       MOD_STATIC            all functions static: the whole library private to one file
       MODDEF                linkage of public functions, if `extern` or `static` is not what you want
-      MOD_USE_DOUBLE        mod_real is double: for gradient checks and teaching; slower, and not the same bits
-      MOD_FAST_FMA          AVX2, AVX-512 and NEON fuse the multiply and add of products: up to twice as fast where a
-                            processor has no adders of its own, and no longer the bits of the plain arithmetic
-      MOD_NO_SIMD           plain loops only: half the code, no run-time choice (on x86-64 that asks libgcc or
-                            compiler-rt what the processor has: __cpu_model)
+      MOD_USE_DOUBLE        mod_real is double: for gradient checks and teaching; plain loops, and not the same bits
+      MOD_FAST_FMA          AVX2, AVX-512 and NEON fuse the multiply and add of products: half the operations, and no
+                            longer the bits of the plain arithmetic; what it brings depends on the processor
+      MOD_NO_SIMD           plain loops only: half the code, several times slower; no run-time choice (on x86-64 that
+                            asks libgcc or compiler-rt what the processor has: __cpu_model)
       MOD_SELF              the name you gave this file, if not "mod.h": it includes itself for its vector code, so it
                             must stay a file of its own
       MOD_NO_OPENMP         ignore OpenMP even if the compiler has it on
@@ -191,7 +191,7 @@
 #define MOD_H_VERSION 300 /* major * 10000 + minor * 100 + patch */
 
 #if defined(__GNUC__)
-#define MOD__UNUSED __attribute__((unused)) /* no warning about a function that this program does not call */
+#define MOD__UNUSED __attribute__((__unused__)) /* no warning about a function that this program does not call */
 #else
 #define MOD__UNUSED
 #endif
@@ -282,8 +282,10 @@ typedef struct mod_jobs {
    void *user;
 } mod_jobs;
 
-/* Instruction sets that there is code for; which of them a build has depends on the compiler and its target. The bits
-   do not depend on it, but for MOD_FAST_FMA: then AVX2, AVX-512 and NEON fuse the steps of products. */
+/* Instruction sets that there is code for: SSE2, AVX2, AVX-512 on x86-64, NEON on AArch64, SIMD128 in WebAssembly; by
+   gcc 8 and later (for Windows SSE2 only) and clang; others have the scalar loops. The bits do not depend on it, but for
+   MOD_FAST_FMA: then AVX2, AVX-512 and NEON fuse the steps of products. A desc can force MOD_SIMD_SCALAR, the best or, on
+   x86-64, a level below that; any other is MOD_RESULT_ARG. */
 typedef enum mod_simd {
    MOD_SIMD_BEST, /* chosen when a tape, trainer or session is initialised, by what the processor has */
    MOD_SIMD_SCALAR,
@@ -307,7 +309,8 @@ typedef struct mod_arena {
 /* MOD_H_VERSION of the implementation. */
 MODDEF int mod_version(void);
 
-/* One line: version, number type, threads, and whether the same-bits promise holds in this build on this machine. */
+/* One line: version, number type, OpenMP or not, the best instruction set, and whether the same-bits promise holds in
+   this build on this machine. */
 MODDEF const char *mod_build_info(void);
 
 /* "SHAPE" for MOD_RESULT_SHAPE; "UNKNOWN" for what is no result. */
@@ -482,7 +485,7 @@ typedef struct mod_rows {
 } mod_rows;
 
 typedef struct mod_tape_desc {
-   int n_threads;    /* 0 = 1; a run never uses more */
+   int n_threads;    /* 0 = 1, at most 1024; a run never uses more; each has scratch memory of its own */
    int forward_only; /* 1: no gradients; a block's memory is used again by the next */
    int measure;      /* 1: count, compute nothing; memory is needed for the tensors' descriptions only */
    mod_simd simd;    /* 0 = the best there is; another for tests: the same bits, but see MOD_FAST_FMA */
@@ -937,7 +940,7 @@ MODDEF mod_result mod_file_read(const mod_file *file, int index, mod_real *out, 
 /* The config in a file that mod_save wrote (cfg->blocks lives as long as the file is open), checked. */
 MODDEF mod_result mod_file_config(const mod_file *file, mod_config *cfg, mod_error *err);
 /* The schedule and seed, and your position, of a file that was saved with a trainer; of another it is MOD_RESULT_STATE.
-   n_threads and jobs are 0. n_seqs and length are whatever the file says: plan before you create. */
+   n_threads, simd and jobs are 0. n_seqs and length are whatever the file says: plan before you create. */
 MODDEF mod_result mod_file_train_desc(const mod_file *file, mod_train_desc *how, uint64_t *position, mod_error *err);
 /* Parameters and thresholds into a model of the same config, and, with a trainer of this model, its state. A file that
    does not fit is MOD_RESULT_FORMAT and changes nothing. Every byte is read once before the first is stored; a read
@@ -1048,7 +1051,7 @@ MODDEF mod_file *mod_file_open(const char *path, const mod_allocator *allocator,
 #endif
 #endif
 #if defined(MOD__SSE2) || defined(MOD__NEON) || defined(MOD__WASM128)
-#define MOD__INLINE static inline __attribute__((always_inline)) /* so that a loop over it becomes vectors */
+#define MOD__INLINE static inline __attribute__((__always_inline__)) /* so that a loop over it becomes vectors */
 #else
 #define MOD__INLINE MOD__FN
 #endif
@@ -1649,6 +1652,10 @@ static const mod__kernels mod__plain_kernels = {MOD__PANEL,    mod__sum,      mo
 #ifdef __has_include
 #if !__has_include(MOD__SELF)
 #error "mod.h includes itself: define MOD_SELF as the name you gave it, or MOD_NO_SIMD"
+#undef MOD__SSE2
+#undef MOD__AVX
+#undef MOD__NEON
+#undef MOD__WASM128
 #endif
 #endif
 
@@ -1672,11 +1679,11 @@ static const mod__kernels mod__plain_kernels = {MOD__PANEL,    mod__sum,      mo
 
 #ifdef MOD__AVX
 #ifdef MOD_FAST_FMA
-#define MOD__TARGET_AVX2 __attribute__((target("avx2,fma")))
-#define MOD__TARGET_AVX512 __attribute__((target("avx512f,fma")))
+#define MOD__TARGET_AVX2 __attribute__((__target__("avx2,fma")))
+#define MOD__TARGET_AVX512 __attribute__((__target__("avx512f,fma")))
 #else
-#define MOD__TARGET_AVX2 __attribute__((target("avx2")))
-#define MOD__TARGET_AVX512 __attribute__((target("avx512f")))
+#define MOD__TARGET_AVX2 __attribute__((__target__("avx2")))
+#define MOD__TARGET_AVX512 __attribute__((__target__("avx512f")))
 #endif
 
 #define MOD__LEVEL(name) mod__##name##_avx2
@@ -1719,6 +1726,9 @@ static const mod__kernels mod__plain_kernels = {MOD__PANEL,    mod__sum,      mo
 #define MOD__ROWS 4
 #define MOD__VECTORS 2
 #include MOD__SELF
+#endif
+#ifdef MOD__LEVEL
+#error "mod.h includes itself: MOD_SELF, or without it \"mod.h\", is another file"
 #endif
 #endif /* vectors */
 
@@ -2189,20 +2199,21 @@ MOD__FN void *mod__describe(mod_tape *t, size_t size)
    return out;
 }
 
-/* Scratch for each thread beyond what is in use, until the next op; mod__run finds it. 0: the tape has failed. */
-MOD__FN int mod__scratch(mod_tape *t, size_t per_thread)
+/* Scratch for each thread, of at most `shares`, beyond what is in use, until the next op; mod__run finds it. 0: the
+   tape has failed. */
+MOD__FN int mod__scratch(mod_tape *t, size_t per_thread, int shares)
 {
    size_t used = t->arena.used;
    void *out;
-   if (!mod__take(t, mod__scratch_bytes(per_thread, t->desc.n_threads), 1, &out)) return 0;
+   if (!mod__take(t, mod__scratch_bytes(per_thread, mod__min(shares, t->desc.n_threads)), 1, &out)) return 0;
    t->arena.used = used;
    return 1;
 }
 
 /* Notes what the backward pass of y needs beside the tensors, for each thread. */
-MOD__FN void mod__backward_scratch(mod_tape *t, const mod_tensor *y, size_t per_thread)
+MOD__FN void mod__backward_scratch(mod_tape *t, const mod_tensor *y, size_t per_thread, int shares)
 {
-   size_t bytes = mod__scratch_bytes(per_thread, t->desc.n_threads);
+   size_t bytes = mod__scratch_bytes(per_thread, mod__min(shares, t->desc.n_threads));
    if (y->backward && t->backward_scratch < bytes) t->backward_scratch = bytes;
 }
 
@@ -2484,9 +2495,9 @@ MOD__FN mod_tensor *mod__matmul(mod_tape *t, mod_tensor *a, mod_tensor *b, int f
    t->flops += 2.0 * m * n * k;
    { /* of dA, of dB, of C; for the most rows that there can be */
       int M = mod__max_rows(y), K = form == MOD__TN ? mod__max_rows(a) : k;
-      mod__backward_scratch(t, y, form == MOD__TN ? mod__gemm_scratch(K, M, n) : mod__gemm_scratch(M, K, n));
-      mod__backward_scratch(t, y, form == MOD__NT ? mod__gemm_scratch(n, K, M) : mod__gemm_scratch(K, n, M));
-      if (!mod__scratch(t, mod__gemm_scratch(M, n, K))) return NULL;
+      mod__backward_scratch(t, y, form == MOD__TN ? mod__gemm_scratch(K, M, n) : mod__gemm_scratch(M, K, n), INT_MAX);
+      mod__backward_scratch(t, y, form == MOD__NT ? mod__gemm_scratch(n, K, M) : mod__gemm_scratch(K, n, M), INT_MAX);
+      if (!mod__scratch(t, mod__gemm_scratch(M, n, K), INT_MAX)) return NULL;
    }
    if (!t->desc.measure) {
       size_t M = (size_t)m, N = (size_t)n, K = (size_t)k;
@@ -2809,7 +2820,7 @@ MOD__FN mod_tensor *mod__norm(mod_tape *t, mod_tensor *x, mod_tensor *gain, mod_
    if (!y || !mod__take(t, mod__reserved(y) / (size_t)cols, 2 * sizeof(mod_real), &y->saved)) return NULL;
    y->value = eps;
    y->option[0] = kind;
-   mod__backward_scratch(t, y, 2 * (size_t)cols * sizeof(mod_real));
+   mod__backward_scratch(t, y, 2 * (size_t)cols * sizeof(mod_real), INT_MAX);
    if (!t->desc.measure) mod__run(t, mod__norm_forward, y, mod__n_rows(y), 8.0 * cols, 0);
    return y;
 }
@@ -3185,7 +3196,7 @@ MODDEF mod_tensor *mod_attention(mod_tape *tape, mod_tensor *q, mod_tensor *k, m
    mod_tape *t = tape;
    mod_tensor *y;
    size_t scratch;
-   int hd, s;
+   int hd, tasks, s;
    if (!mod__ready(t, q, k, v)) return NULL;
    if (!q_rows || !kv_rows) return mod__refuse(t, MOD_RESULT_ARG, "attention: q_rows or kv_rows is NULL", -1);
    if (n_heads < 1 || n_kv_heads < 1 || n_heads % n_kv_heads || (mask != MOD_MASK_CAUSAL && mask != MOD_MASK_FULL))
@@ -3204,12 +3215,12 @@ MODDEF mod_tensor *mod_attention(mod_tape *tape, mod_tensor *q, mod_tensor *k, m
    y->option[0] = n_heads;
    y->option[1] = n_kv_heads;
    y->option[2] = (int)mask;
-   mod__backward_scratch(t, y, mod__attention_scratch(q_rows, kv_rows, hd, 1));
+   tasks = kv_rows->n_seqs * n_kv_heads;
+   mod__backward_scratch(t, y, mod__attention_scratch(q_rows, kv_rows, hd, 1), tasks);
    scratch = mod__attention_scratch(q_rows, kv_rows, hd, 0);
-   if (!mod__scratch(t, scratch)) return NULL;
+   if (!mod__scratch(t, scratch, tasks)) return NULL;
    if (t->desc.measure) return y;
-   mod__run(t, mod__attention_forward, y, kv_rows->n_seqs * n_kv_heads,
-            mod__attention_work(y), scratch);
+   mod__run(t, mod__attention_forward, y, tasks, mod__attention_work(y), scratch);
    for (s = 0; s < q_rows->n_seqs; ++s) {
       double pairs = 0;
       int i, j = kv_rows->start[s];
@@ -6541,10 +6552,10 @@ MODDEF const char *mod_build_info(void)
    all lanes. Lanes are different outputs, or different ones of the sixteen partial sums, so no sum changes its order.
    ================================================================================================================= */
 
-typedef float MOD__LEVEL(vector) __attribute__((vector_size(4 * MOD__LANES)));
-typedef float MOD__LEVEL(loose) __attribute__((vector_size(4 * MOD__LANES), aligned(4), may_alias));
-typedef float MOD__LEVEL(four) __attribute__((vector_size(16), aligned(4), may_alias));
-typedef int MOD__LEVEL(mask) __attribute__((vector_size(4 * MOD__LANES)));
+typedef float MOD__LEVEL(vector) __attribute__((__vector_size__(4 * MOD__LANES)));
+typedef float MOD__LEVEL(loose) __attribute__((__vector_size__(4 * MOD__LANES), __aligned__(4), __may_alias__));
+typedef float MOD__LEVEL(four) __attribute__((__vector_size__(16), __aligned__(4), __may_alias__));
+typedef int MOD__LEVEL(mask) __attribute__((__vector_size__(4 * MOD__LANES)));
 #define MOD__V MOD__LEVEL(vector)
 #define MOD__LOAD(p) (*(const MOD__LEVEL(loose) *)(p))
 #define MOD__STORE(p, v) (*(MOD__LEVEL(loose) *)(p) = (v))
@@ -6557,7 +6568,7 @@ typedef int MOD__LEVEL(mask) __attribute__((vector_size(4 * MOD__LANES)));
 
 /* C (+)= A B for `rows` rows and MOD__VECTORS vectors: all sums stay in registers. rows, and the strides where A and B
    are dense, are constants of the caller. */
-MOD__TARGET static inline __attribute__((always_inline)) int MOD__LEVEL(tile)(const int rows, float *c, size_t c_row,
+MOD__TARGET static inline __attribute__((__always_inline__)) int MOD__LEVEL(tile)(const int rows, float *c, size_t c_row,
    const float *a, size_t a_row, size_t a_col, const float *b, size_t b_row, int depth, int accumulate)
 {
 #define MOD__EACH_ROW MOD__UNROLL for (i = 0; i < MOD__ROWS; ++i) if (i < rows)

@@ -35,7 +35,7 @@
 #include "common/options.h"
 #include "common/text.h"
 
-#define VERSION "0.2.0"
+#define VERSION "0.3.0"
 enum { PART_ALL = TEXT_N_PARTS }; /* beside text.h's parts: the text is then not cut */
 enum { VOCAB = 256, MAX_LAYERS = 1024, CALIBRATION_SEQS = 64 };
 enum { EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 }; /* 130 is what shells say of Ctrl-C */

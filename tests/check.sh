@@ -223,6 +223,9 @@ renamed() { # CC FLAGS...
    show "$@" '-DMOD_SELF="other.h"'
    sed 's/MOD_H_VERSION != [0-9]*/MOD_H_VERSION != 1/' mod.h >"$dir/old.h"
    must_fail 'error.*another version' "$@" '-DMOD_SELF="old.h"'
+   : >"$dir/mod.h"
+   must_fail 'error.*is another file' "$@"
+   rm "$dir/mod.h"
    show "$@" -DMOD_NO_SIMD
    show "$@" -DMOD_USE_DOUBLE
 }

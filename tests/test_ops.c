@@ -1273,6 +1273,27 @@ static void check_memory(void)
    CHECK(outside_calls > 0 && outside_dirty == 0);
 }
 
+/* Attention has as many tasks as sequences times key heads: threads beyond those take no memory. */
+static void check_memory_of_threads(void)
+{
+   size_t peak[3];
+   for (int i = 0; i < 3; ++i) {
+      mod_tape_desc desc;
+      memset(&desc, 0, sizeof desc);
+      desc.measure = 1;
+      desc.n_threads = i == 0 ? 1 : i == 1 ? 2 : 1024;
+      mod_tape *tape = mod_tape_create(&desc, TAPE_BYTES, NULL, NULL);
+      static float grad[64 * 4];
+      mod_rows *rows = mod_rows_make(tape, 2, 32, NULL);
+      mod_tensor *x = leaf(tape, NULL, grad, 64, 4), *y = mod_attention(tape, x, x, x, rows, rows, 1, 1, MOD_MASK_FULL);
+      CHECK(mod_tape_backward(tape, mod_sum(tape, y), NULL) == MOD_RESULT_OK);
+      peak[i] = mod_tape_peak(tape);
+      mod_tape_destroy(tape);
+   }
+   CHECKF(peak[0] < peak[1] && peak[1] == peak[2], "1, 2, 1024 threads: %d, %d, %d bytes", (int)peak[0], (int)peak[1],
+          (int)peak[2]);
+}
+
 /* -----------------------------------------------------------------------------------------------------------------
    Mark and rewind; custom ops
    ----------------------------------------------------------------------------------------------------------------- */
@@ -1651,6 +1672,7 @@ int main(void)
       check_flops(tape);
       check_memory_of_each();
       check_memory();
+      check_memory_of_threads();
       check_marks();
       check_custom(tape);
       check_errors(tape);
