@@ -3,11 +3,11 @@
       cc -O2 -fopenmp bench.c -o bench -lm          (make bench does more: OpenBLAS, both kinds of arithmetic)
       ./bench [--full] [--shapes] [--seconds S] [--json FILE] [--settings FILE] [ROW]...
 
-   A ROW is a part of a row's name: gemm, attention, train, mod, scaling, elementwise, allocator. Built with -O2 and no
-   -march, as a user would. 'Peak' is what the machine's multiply-adds reach, in the widest instructions of the level in
-   use, measured right before and after each row with as many threads; a row during which that has changed by more than
-   5% is done again, and marked ? if it never was steady. Best and median are those of ten turns, see bench.h; rows with
-   fewer, because one is long or S seconds are over, are marked <. Nothing here passes or fails.
+   A ROW is a part of a row's name: gemm, attention, train, levels, mod, scaling, elementwise, allocator. Built with -O2
+   and no -march, as a user would. 'Peak' is what the machine's multiply-adds reach, in the widest instructions of the
+   level in use, measured right before and after each row with as many threads; a row during which that has changed by
+   more than 5% is done again, and marked ? if it never was steady. Best and median are those of ten turns, see bench.h;
+   rows with fewer, because one is long or S seconds are over, are marked <. Nothing here passes or fails.
 
    Peers: OpenBLAS (-DBENCH_OPENBLAS), PyTorch (if python3 has it), llm.c (LLMC=DIR in the environment).
 */
@@ -534,6 +534,41 @@ static void train(void)
    }
 }
 
+/* ---- instruction sets -------------------------------------------------------------------------------------------- */
+
+static void levels(void)
+{
+   enum { MOST = MOD_SIMD_WASM128 + 1 };
+   const mod_simd best = best_level;
+   bench_side side[MOST];
+   mod_simd level[MOST];
+   lm m[MOST];
+   int n = 0;
+   for (int l = MOD_SIMD_SCALAR; l <= (int)best; ++l) {
+      mod_tape *tape;
+      mod_tape_desc desc = tape_desc(1, (mod_simd)l);
+      if ((tape = mod_tape_create(&desc, 4096, NULL, NULL)) == NULL) continue; /* of another family */
+      mod_tape_destroy(tape);
+      level[n] = best_level = (mod_simd)l;
+      m[n] = lm_open(config(4, 128, 4, CONTEXT, 1), 2, 1, NULL);
+      side[n] = (bench_side)SIDE(lm_step, &m[n], 0);
+      ++n;
+   }
+   best_level = best;
+   bench_row row = bench_measure(side, n, BENCH_TURNS, best, 1);
+   puts("levels: a dense step, 4 blocks of width 128, 2 x 256 bytes, one thread; how many times as fast as plain loops\n"
+        "   level                  ms best, median    times");
+   json_begin("levels");
+   for (int i = 0; i < n; ++i) {
+      printf("   %-20s  %8.1f %7.1f      %5.2f %s\n", mod_simd_name(level[i]), 1e3 * side[i].best, 1e3 * side[i].median,
+             side[0].best / side[i].best, mark(&row));
+      json_side(mod_simd_name(level[i]), &side[i]);
+      lm_close(&m[i]);
+   }
+   json_measured(&row, best, 1);
+   json_end();
+}
+
 /* ---- Mixture-of-Depths against dense ----------------------------------------------------------------------------- */
 
 static void mod_step(void)
@@ -733,8 +768,8 @@ int main(int argc, char **argv)
 {
    /* plain: in a reduced run measured in plain arithmetic only */
    static const struct { const char *name; void (*run)(void); int plain; } rows[] = {
-      {"gemm", gemm, 0}, {"attention", attention, 0}, {"train", train, 0}, {"mod", mod_step, 1},
-      {"scaling", scaling, 1}, {"elementwise", elementwise, 1}, {"allocator", allocator, 1}};
+      {"gemm", gemm, 0}, {"attention", attention, 0}, {"train", train, 0}, {"levels", levels, 1},
+      {"mod", mod_step, 1}, {"scaling", scaling, 1}, {"elementwise", elementwise, 1}, {"allocator", allocator, 1}};
    const char *json = NULL, *wanted[16];
    int n_wanted = 0;
    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* each line when it is known */
