@@ -79,7 +79,7 @@ check:
 # Plain arithmetic, then fused. What tunes OpenBLAS by hand is unset.
 bench: $(BUILD)/bench-plain $(BUILD)/bench-fused
 	@rm -f $(BUILD)/bench.settings; unset OPENBLAS_CORETYPE OPENBLAS_L2_SIZE OPENBLAS_NUM_THREADS OMP_NUM_THREADS; \
-	for run in 'plain --seconds 200' 'fused --seconds 120'; do \
+	for run in 'plain --seconds 140' 'fused --seconds 90'; do \
 	   ./$(BUILD)/bench-$(if $(filter full,$(BENCH)),$${run%% *} --full,$$run) --settings $(BUILD)/bench.settings \
 	      --json $(BUILD)/bench-$${run%% *}.json $(SHAPES:%=--shapes) $(ROWS) || exit; echo; \
 	done
