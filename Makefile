@@ -102,7 +102,7 @@ help:
 	@echo 'make         builds the examples into $(BUILD)/'
 	@echo 'make run     trains a small model on text, samples from it, shows its routes (examples/lm.c)'
 	@echo 'make test    builds and runs the tests: one compiler is enough, under 5 minutes'
-	@echo 'make check   strict builds, standards, sanitizers, symbols, other compilers and processors, some 20 minutes;'
+	@echo 'make check   strict builds, standards, sanitizers, symbols, other compilers and processors, some 16 minutes;'
 	@echo '             what is not installed is skipped (tests/deps.sh installs it with apt)'
 	@echo 'make bench   how fast it is, beside the peak of the machine, OpenBLAS and PyTorch: 8 minutes'
 	@echo '             (BENCH=full: all shapes; ROWS=gemm: one row; SHAPES=1: a line for each shape;'
