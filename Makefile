@@ -104,7 +104,7 @@ help:
 	@echo 'make test    builds and runs the tests: one compiler is enough, under 5 minutes'
 	@echo 'make check   strict builds, standards, sanitizers, symbols, other compilers and processors, some 16 minutes;'
 	@echo '             what is not installed is skipped (tests/deps.sh installs it with apt)'
-	@echo 'make bench   how fast it is, beside the peak of the machine, OpenBLAS and PyTorch: 8 minutes'
+	@echo 'make bench   how fast it is, beside the peak of the machine, OpenBLAS and PyTorch: 8 to 9 minutes'
 	@echo '             (BENCH=full: all shapes; ROWS=gemm: one row; SHAPES=1: a line for each shape;'
 	@echo '             LLMC=DIR: a checkout of llm.c as a peer)'
 	@echo 'make learn DATA=FILE   the slower learning check, on tinyshakespeare, see docs/results.md; goes on if stopped'
