@@ -221,12 +221,14 @@ typedef double mod_real;
 #define mod_model_create mod_model_create_f64
 #define mod_route_topk mod_route_topk_f64
 #define mod_route_threshold mod_route_threshold_f64
+#define mod_route_choose mod_route_choose_f64
 #define mod_sample mod_sample_f64
 #define mod_leaf mod_leaf_f64
 #define mod_model_params mod_model_params_f64
 #define mod_model_param mod_model_param_f64
 #define mod_forward_logits mod_forward_logits_f64
 #define mod_trainer_grads mod_trainer_grads_f64
+#define mod_adamw mod_adamw_f64
 #define mod_session_logits mod_session_logits_f64
 #define mod_file_read mod_file_read_f64
 #else
@@ -445,6 +447,19 @@ MODDEF mod_result mod_route_topk(const mod_real *score, int n, int k, int *kept,
 MODDEF mod_result mod_route_threshold(const mod_real *score, int n, double theta, int *kept, int *n_kept,
                                       mod_error *err);
 
+/* Slots of one expert that takes this share of n rows: ceil(share * n - 1e-6) in double, at most n. -1 for n < 0 or a
+   share that is not above 0 and finite. */
+MODDEF int mod_route_slots(int n, double share);
+
+/* Token-choice: each of n rows, in order, goes to its `choices` best of n_paths paths, score [n, n_paths] (ties: the
+   lower path); all choices of a row come before the next row. Path e has room for slots[e] rows (negative: for any
+   number; slots NULL: all have); who finds none left is dropped there. used [n_paths]: how many rows each path holds
+   already, and then holds. path [n, choices]: the choices, the best first; slot [n, choices]: which slot each got, -1 if
+   it was dropped. 1 <= choices <= n_paths. Causal: a row depends on earlier ones only. NaN: MOD_RESULT_NUMERIC with its
+   row, and nothing is written. Source: paper figure 2, left. */
+MODDEF mod_result mod_route_choose(const mod_real *score, int n, int n_paths, int choices, const int *slots, int *used,
+                                   int *path, int *slot, mod_error *err);
+
 /* =================================================================================================================
    >>api-tape  Tape: tensors and reverse-mode autograd
    ================================================================================================================= */
@@ -584,6 +599,14 @@ MODDEF mod_rows *mod_rows_make(mod_tape *tape, int n_seqs, int length, const int
 MODDEF mod_rows *mod_rows_topk(mod_tape *tape, const mod_rows *rows, mod_tensor *score, double capacity);
 /* The rows with score strictly above theta. */
 MODDEF mod_rows *mod_rows_threshold(mod_tape *tape, const mod_rows *rows, mod_tensor *score, double theta);
+/* The rows that are not in `kept`, a selection of them. */
+MODDEF mod_rows *mod_rows_others(mod_tape *tape, const mod_rows *rows, const mod_rows *kept);
+/* Token-choice, sequence by sequence, as mod_route_choose: score [rows->n, paths]. The first n_experts paths have
+   `slots` slots for each sequence and out[0 .. n_experts-1] become their rows; the other paths are ways past them all,
+   without limit. used: NULL, or [paths], for one sequence that comes in pieces. chosen: NULL, or [n_seqs, paths]: how
+   many rows wanted each path; not written while measuring. 0 on failure. */
+MODDEF int mod_rows_choose(mod_tape *tape, const mod_rows *rows, mod_tensor *score, int choices, int n_experts,
+                           int slots, int *used, int *chosen, mod_rows **out);
 /* [rows->n] bytes: 1 where a row of `rows` is in `kept`, a selection of it. NULL on failure and while measuring. */
 MODDEF unsigned char *mod_rows_mask(mod_tape *tape, const mod_rows *rows, const mod_rows *kept);
 
@@ -598,6 +621,19 @@ MODDEF mod_tensor *mod_scatter_add(mod_tape *tape, mod_tensor *x, mod_tensor *de
 MODDEF mod_tensor *mod_gate(mod_tape *tape, mod_tensor *r, mod_gate_kind kind, double a);
 /* x, through which no gradient flows. */
 MODDEF mod_tensor *mod_stop_grad(mod_tape *tape, mod_tensor *x);
+
+/* Each element of x [rows->n, d] becomes 0 with probability p, 0 <= p < 1, else x / (1 - p). The draw is a function of
+   (seed, stream, first_id + sequence, position, column), whatever rows are there beside it. */
+MODDEF mod_tensor *mod_dropout(mod_tape *tape, mod_tensor *x, const mod_rows *rows, double p, uint64_t seed,
+                               uint64_t stream, uint64_t first_id);
+
+/* log sum_j exp(x_ij), along the last dimension -> [rows, 1]. */
+MODDEF mod_tensor *mod_logsumexp(mod_tape *tape, mod_tensor *x);
+
+typedef enum mod_pool_kind { MOD_POOL_MEAN, MOD_POOL_LAST } mod_pool_kind;
+/* One row for each sequence of x [rows->n, d]: the mean of its rows, or its last one; 0 where there is none.
+   -> [n_seqs, d] */
+MODDEF mod_tensor *mod_pool(mod_tape *tape, mod_tensor *x, const mod_rows *rows, mod_pool_kind kind);
 
 /* Sum and mean of all elements -> [1]. Accumulated in double, in order. The mean of nothing is 0. */
 MODDEF mod_tensor *mod_sum(mod_tape *tape, mod_tensor *x);
@@ -787,6 +823,13 @@ struct mod_train_desc {
    mod_jobs jobs;
    uint64_t seed; /* of random draws in training */
 };
+
+/* AdamW for a network of your own: step `step`, counted from 0, on n parameters with their gradient and moments m and v,
+   which start as 0. Of `how`, resolved, it takes the learning rate and its schedule, betas, eps, weight_decay, clip_norm,
+   threads and simd. *norm (may be NULL): of the gradient, before clipping. If that is not finite it is
+   MOD_RESULT_NUMERIC and nothing changes. */
+MODDEF mod_result mod_adamw(const mod_train_desc *how, int64_t step, mod_real *params, const mod_real *grads, mod_real *m,
+                            mod_real *v, size_t n, double *norm, mod_error *err);
 
 typedef struct mod_trainer mod_trainer;
 
@@ -2045,6 +2088,35 @@ MODDEF mod_result mod_route_threshold(const mod_real *score, int n, double theta
    return mod__ok(err);
 }
 
+MODDEF int mod_route_slots(int n, double share)
+{
+   if (n < 0 || !(share > 0) || !mod__finite(share)) return -1;
+   return share >= 1 ? n : mod__min((int)ceil(share * n - 1e-6), n);
+}
+
+MODDEF mod_result mod_route_choose(const mod_real *score, int n, int n_paths, int choices, const int *slots, int *used,
+                                   int *path, int *slot, mod_error *err)
+{
+   int i, c, e, earlier;
+   if (n < 0 || n_paths < 1 || choices < 1 || choices > n_paths)
+      return mod__bad(err, "n >= 0 and 1 <= choices <= n_paths are needed");
+   if (!used || (n > 0 && (!score || !path || !slot))) return mod__bad(err, "score, used, path or slot is NULL");
+   for (i = 0; i < n; ++i)
+      if (mod__find_nan(score + (size_t)i * (size_t)n_paths, n_paths) >= 0)
+         return mod__error(err, MOD_RESULT_NUMERIC, "a score is NaN", -1, i);
+   for (i = 0; i < n; ++i, score += n_paths, path += choices, slot += choices)
+      for (c = 0; c < choices; ++c) {
+         int best = -1;
+         for (e = 0; e < n_paths; ++e) {
+            for (earlier = 0; earlier < c && path[earlier] != e; ++earlier) continue;
+            if (earlier == c && (best < 0 || score[e] > score[best])) best = e;
+         }
+         path[c] = best;
+         slot[c] = !slots || slots[best] < 0 || used[best] < slots[best] ? used[best]++ : -1;
+      }
+   return mod__ok(err);
+}
+
 /* =================================================================================================================
    >>tape  Tape: what every op stands on
    ================================================================================================================= */
@@ -2696,7 +2768,8 @@ MODDEF mod_tensor *mod_gate(mod_tape *tape, mod_tensor *r, mod_gate_kind kind, d
    return mod__unary(tape, r, MOD__MAP_gate, a, (int)kind);
 }
 
-/* --- softmax along a row: y_j = exp(x_j - m) / sum, m the largest; dx = y (dy - <dy, y>) --- */
+/* --- softmax along a row: y_j = exp(x_j - m) / sum, m the largest; dx = y (dy - <dy, y>). Of (r, 0) it is sigmoid(r) to
+   the bit. logsumexp: y = log sum + m; dx = dy softmax(x). Saved: m and the sum of every row. --- */
 
 MOD__FN void mod__softmax_forward(mod_tensor *y, mod__range r)
 {
@@ -2705,8 +2778,8 @@ MOD__FN void mod__softmax_forward(mod_tensor *y, mod__range r)
    for (i = r.lo; i < r.hi && n; ++i) {
       const mod_real *x = y->in[0]->data + (size_t)i * n;
       mod_real *out = y->data + (size_t)i * n;
-      mod_real inverse = 1 / r.use->exp_row(out, x, n, r.use->largest(x, n), 1);
-      for (j = 0; j < n; ++j) out[j] *= inverse;
+      mod_real sum = r.use->exp_row(out, x, n, r.use->largest(x, n), 1);
+      for (j = 0; j < n; ++j) out[j] /= sum;
    }
 }
 
@@ -2732,6 +2805,50 @@ MODDEF mod_tensor *mod_softmax(mod_tape *tape, mod_tensor *x)
    if (!mod__ready(tape, x, x, x)) return NULL;
    y = mod__output_like(tape, x, mod__cols(x), x, NULL, NULL, mod__softmax_backward);
    if (y && !tape->desc.measure) mod__run(tape, mod__softmax_forward, y, mod__n_rows(y), 16.0 * mod__cols(y), 0);
+   return y;
+}
+
+MOD__FN void mod__logsumexp_forward(mod_tensor *y, mod__range r)
+{
+   size_t n = (size_t)mod__cols(y->in[0]);
+   int i;
+   for (i = r.lo; i < r.hi; ++i) {
+      const mod_real *x = y->in[0]->data + (size_t)i * n;
+      mod_real *saved = (mod_real *)y->saved + 2 * (size_t)i;
+      saved[0] = r.use->largest(x, n);
+      saved[1] = r.use->exp_row(NULL, x, n, saved[0], 1);
+      y->data[i] = mod__log(saved[1]) + saved[0];
+   }
+}
+
+MOD__FN void mod__logsumexp_dx(mod_tensor *y, mod__range r) /* scratch: one row */
+{
+   size_t n = (size_t)mod__cols(y->in[0]), j;
+   mod_real *e = (mod_real *)r.scratch;
+   int i;
+   for (i = r.lo; i < r.hi; ++i) {
+      const mod_real *saved = (const mod_real *)y->saved + 2 * (size_t)i;
+      mod_real *dx = y->in[0]->grad + (size_t)i * n, d = y->grad[i] / saved[1];
+      r.use->exp_row(e, y->in[0]->data + (size_t)i * n, n, saved[0], 1);
+      for (j = 0; j < n; ++j) dx[j] += e[j] * d;
+   }
+}
+
+MOD__FN void mod__logsumexp_backward(mod_tape *t, mod_tensor *y)
+{
+   int cols = mod__cols(y->in[0]);
+   mod__run(t, mod__logsumexp_dx, y, mod__n_rows(y), 16.0 * cols, (size_t)cols * sizeof(mod_real));
+}
+
+MODDEF mod_tensor *mod_logsumexp(mod_tape *tape, mod_tensor *x)
+{
+   mod_tensor *y;
+   if (!mod__ready(tape, x, x, x)) return NULL;
+   if (x->n_dim < 2 || mod__cols(x) < 1) return mod__shape_error(tape, "logsumexp: x must be [rows, columns]");
+   y = mod__output_like(tape, x, 1, x, NULL, NULL, mod__logsumexp_backward);
+   if (!y || !mod__take(tape, mod__reserved(y), 2 * sizeof(mod_real), &y->saved)) return NULL;
+   mod__backward_scratch(tape, y, (size_t)mod__cols(x) * sizeof(mod_real), INT_MAX);
+   if (!tape->desc.measure) mod__run(tape, mod__logsumexp_forward, y, mod__n_rows(y), 16.0 * mod__cols(x), 0);
    return y;
 }
 
@@ -3328,6 +3445,86 @@ MODDEF mod_rows *mod_rows_threshold(mod_tape *tape, const mod_rows *rows, mod_te
    return mod__rows_select(tape, rows, score, 0, theta);
 }
 
+MODDEF mod_rows *mod_rows_others(mod_tape *tape, const mod_rows *rows, const mod_rows *kept)
+{
+   mod_rows *r;
+   int s, i, j = 0, fixed;
+   if (!tape || tape->error.code != MOD_RESULT_OK) return NULL;
+   if (!rows || !kept) return mod__no_rows(tape, MOD_RESULT_ARG, "rows or kept is NULL", -1);
+   if (kept != rows && kept->parent != rows)
+      return mod__no_rows(tape, MOD_RESULT_SHAPE, "kept is no selection of rows", -1);
+   fixed = !rows->ragged && !kept->ragged; /* then the rest is as large for every sequence */
+   r = mod__rows_new(tape, rows->n_seqs, rows->n_max - (fixed ? kept->n_max : 0),
+                     rows->length_max - (fixed ? kept->length_max : 0), !fixed, rows);
+   if (!r || tape->desc.measure) return r;
+   r->n = 0;
+   for (s = 0; s < rows->n_seqs; ++s) {
+      r->start[s] = r->n;
+      for (i = rows->start[s]; i < rows->start[s + 1] && kept != rows; ++i) {
+         if (j < kept->n && kept->index[j] == i) {
+            ++j;
+            continue;
+         }
+         r->index[r->n] = i;
+         r->position[r->n++] = rows->position[i];
+      }
+   }
+   r->start[rows->n_seqs] = r->n;
+   return r;
+}
+
+MODDEF int mod_rows_choose(mod_tape *tape, const mod_rows *rows, mod_tensor *score, int choices, int n_experts,
+                           int slots, int *used, int *chosen, mod_rows **out)
+{
+   mod_tape *t = tape;
+   mod_error err;
+   int paths, length, s, e, i;
+   size_t mark;
+   void *memory[4];
+   int *path, *slot, *room, *held;
+   if (!mod__ready(t, score, score, score)) return 0;
+   if (!rows || !out) return mod__no_rows(t, MOD_RESULT_ARG, "choose: rows or out is NULL", -1), 0;
+   if (!mod__fits(t, score, rows) || score->n_dim != 2)
+      return mod__no_rows(t, MOD_RESULT_SHAPE, "choose: score must be [rows, paths]", -1), 0;
+   paths = mod__cols(score);
+   if (n_experts < 1 || n_experts > paths || slots < 0 || choices < 1 || choices > paths || (used && rows->n_seqs != 1))
+      return mod__no_rows(t, MOD_RESULT_ARG, "choose: 1 to `paths` experts and choices, slots >= 0, `used` for one "
+                          "sequence only", -1), 0;
+   length = mod__min(rows->length_max, slots);
+   for (e = 0; e < n_experts; ++e)
+      if (!(out[e] = mod__rows_new(t, rows->n_seqs, mod__min(rows->n_max, length * rows->n_seqs), length, 1, rows)))
+         return 0;
+   mark = t->arena.used;
+   if (!mod__take(t, (size_t)rows->length_max * (size_t)choices, sizeof(int), &memory[0]) ||
+       !mod__take(t, (size_t)rows->length_max * (size_t)choices, sizeof(int), &memory[1]) ||
+       !mod__take(t, (size_t)paths, sizeof(int), &memory[2]) || !mod__take(t, (size_t)paths, sizeof(int), &memory[3]))
+      return 0;
+   t->arena.used = mark; /* scratch: nothing is taken before the end */
+   if (t->desc.measure) return 1;
+   path = (int *)memory[0];
+   slot = (int *)memory[1];
+   room = (int *)memory[2];
+   held = used ? used : (int *)memory[3];
+   for (e = 0; e < paths; ++e) room[e] = e < n_experts ? slots : -1;
+   for (e = 0; e < n_experts; ++e) out[e]->n = 0;
+   if (chosen) memset(chosen, 0, (size_t)rows->n_seqs * (size_t)paths * sizeof *chosen);
+   for (s = 0; s < rows->n_seqs; ++s) {
+      int first = rows->start[s], n = rows->start[s + 1] - first;
+      if (!used) memset(held, 0, (size_t)paths * sizeof *held);
+      for (e = 0; e < n_experts; ++e) out[e]->start[s] = out[e]->n;
+      if (mod_route_choose(score->data + (size_t)first * (size_t)paths, n, paths, choices, room, held, path, slot, &err))
+         return mod_tape_fail(t, err.code, err.message, err.where < 0 ? -1 : rows->position[first + err.where]), 0;
+      for (i = 0; i < n * choices; ++i) {
+         if (chosen) ++chosen[s * paths + path[i]];
+         if (slot[i] < 0 || path[i] >= n_experts) continue;
+         out[path[i]]->position[out[path[i]]->n] = rows->position[first + i / choices];
+         out[path[i]]->index[out[path[i]]->n++] = first + i / choices;
+      }
+   }
+   for (e = 0; e < n_experts; ++e) out[e]->start[rows->n_seqs] = out[e]->n;
+   return 1;
+}
+
 MODDEF unsigned char *mod_rows_mask(mod_tape *tape, const mod_rows *rows, const mod_rows *kept)
 {
    void *mask;
@@ -3456,6 +3653,121 @@ MODDEF mod_tensor *mod_scatter_add(mod_tape *tape, mod_tensor *x, mod_tensor *de
 MODDEF mod_tensor *mod_stop_grad(mod_tape *tape, mod_tensor *x)
 {
    return mod__ready(tape, x, x, x) ? mod__alias(tape, x, x->n_dim, x->dim, x->n_max) : NULL;
+}
+
+/* --- dropout: y = x keep / (1 - p), keep in {0, 1} drawn again in the backward pass; dx += dy keep / (1 - p) --- */
+
+typedef struct mod__dropout_key {
+   uint64_t seed, stream, first_id;
+} mod__dropout_key;
+
+/* to (+)= from keep / (1 - p) */
+MOD__FN void mod__drop(const mod_tensor *y, const mod_real *from, mod_real *to, int lo, int hi, int accumulate)
+{
+   const mod_rows *rows = (const mod_rows *)y->arg[0];
+   const mod__dropout_key *key = (const mod__dropout_key *)y->saved;
+   mod_real scale = (mod_real)(1 / (1 - y->value));
+   size_t n = (size_t)mod__cols(y), j;
+   int i, s = 0;
+   for (i = lo; i < hi; ++i) {
+      uint64_t stream, first;
+      while (rows->start[s + 1] <= i) ++s;
+      stream = mod_random_substream(key->stream, key->first_id + (uint64_t)s);
+      first = (uint64_t)rows->position[i] * n;
+      for (j = 0; j < n; ++j) {
+         size_t at = (size_t)i * n + j;
+         mod_real kept = mod_random_uniform(key->seed, stream, first + j) < y->value ? 0 : from[at] * scale;
+         to[at] = accumulate ? to[at] + kept : kept;
+      }
+   }
+}
+
+MOD__FN void mod__dropout_forward(mod_tensor *y, mod__range r) { mod__drop(y, y->in[0]->data, y->data, r.lo, r.hi, 0); }
+MOD__FN void mod__dropout_dx(mod_tensor *y, mod__range r) { mod__drop(y, y->grad, y->in[0]->grad, r.lo, r.hi, 1); }
+MOD__FN void mod__dropout_backward(mod_tape *t, mod_tensor *y)
+{
+   mod__run(t, mod__dropout_dx, y, y->dim[0], 8.0 * mod__cols(y), 0);
+}
+
+MODDEF mod_tensor *mod_dropout(mod_tape *tape, mod_tensor *x, const mod_rows *rows, double p, uint64_t seed,
+                               uint64_t stream, uint64_t first_id)
+{
+   mod_tensor *y;
+   if (!mod__ready(tape, x, x, x)) return NULL;
+   if (!rows || !(p >= 0 && p < 1))
+      return mod__refuse(tape, MOD_RESULT_ARG, "dropout: rows is NULL, or p is not in [0, 1)", -1);
+   if (x->n_dim != 2 || !mod__fits(tape, x, rows)) return mod__shape_error(tape, "dropout: x must be [rows, d]");
+   y = mod__output_like(tape, x, x->dim[1], x, NULL, NULL, mod__dropout_backward);
+   if (!y || !mod__take(tape, 1, sizeof(mod__dropout_key), &y->saved)) return NULL;
+   y->arg[0] = rows;
+   y->value = p;
+   if (tape->desc.measure) return y;
+   ((mod__dropout_key *)y->saved)->seed = seed;
+   ((mod__dropout_key *)y->saved)->stream = stream;
+   ((mod__dropout_key *)y->saved)->first_id = first_id;
+   mod__run(tape, mod__dropout_forward, y, x->dim[0], 8.0 * x->dim[1], 0);
+   return y;
+}
+
+/* --- pool: y_s = sum of the n rows of sequence s / n, or its last row; dx_i += dy_s / n, or the last row's dx += dy_s --- */
+
+/* The rows of sequence s that count. Returns how many. */
+MOD__FN int mod__pooled(const mod_tensor *y, int s, int *first)
+{
+   const mod_rows *rows = (const mod_rows *)y->arg[0];
+   int n = rows->start[s + 1] - rows->start[s];
+   *first = rows->start[s];
+   if (y->option[0] == MOD_POOL_MEAN || n == 0) return n;
+   *first = rows->start[s + 1] - 1;
+   return 1;
+}
+
+MOD__FN void mod__pool_forward(mod_tensor *y, mod__range r)
+{
+   size_t d = (size_t)mod__cols(y), c;
+   int s, i, n, first;
+   for (s = r.lo; s < r.hi; ++s) {
+      mod_real *out = y->data + (size_t)s * d;
+      n = mod__pooled(y, s, &first);
+      memset(out, 0, d * sizeof *out);
+      for (i = first; i < first + n; ++i) mod__axpy(out, 1, y->in[0]->data + (size_t)i * d, d);
+      for (c = 0; c < d && n > 1; ++c) out[c] /= (mod_real)n;
+   }
+}
+
+MOD__FN void mod__pool_dx(mod_tensor *y, mod__range r)
+{
+   size_t d = (size_t)mod__cols(y);
+   int s, i, n, first;
+   for (s = r.lo; s < r.hi; ++s) {
+      n = mod__pooled(y, s, &first);
+      for (i = first; i < first + n; ++i)
+         mod__axpy(y->in[0]->grad + (size_t)i * d, 1 / (mod_real)n, y->grad + (size_t)s * d, d);
+   }
+}
+
+MOD__FN void mod__pool_backward(mod_tape *t, mod_tensor *y)
+{
+   const mod_rows *rows = (const mod_rows *)y->arg[0];
+   mod__run(t, mod__pool_dx, y, rows->n_seqs, (double)rows->length_max * mod__cols(y), 0);
+}
+
+MODDEF mod_tensor *mod_pool(mod_tape *tape, mod_tensor *x, const mod_rows *rows, mod_pool_kind kind)
+{
+   mod_tensor *y;
+   int dim[2];
+   if (!mod__ready(tape, x, x, x)) return NULL;
+   if (!rows || (kind != MOD_POOL_MEAN && kind != MOD_POOL_LAST))
+      return mod__refuse(tape, MOD_RESULT_ARG, "pool: rows is NULL, or kind no mod_pool_kind", -1);
+   if (x->n_dim != 2 || !mod__fits(tape, x, rows)) return mod__shape_error(tape, "pool: x must be [rows, d]");
+   dim[0] = rows->n_seqs;
+   dim[1] = x->dim[1];
+   if ((y = mod__output(tape, 2, dim, 0, x, NULL, NULL, mod__pool_backward)) == NULL) return NULL;
+   y->arg[0] = rows;
+   y->option[0] = (int)kind;
+   if (!tape->desc.measure)
+      mod__run(tape, mod__pool_forward, y, rows->n_seqs, (double)rows->length_max * dim[1], 0);
+   return y;
 }
 
 /* --- sum and mean of all elements: y = sum x / n; dx += dy / n --- */
@@ -5027,6 +5339,38 @@ MOD__FN void mod__adam_chunk(void *arg, mod__range r)
    r.use->adam_step(a, (size_t)r.lo * MOD__ADAM_CHUNK, end < a->n ? end : a->n);
 }
 
+/* What of a step is the same for all parameters; the powers are those of beta after it. */
+MOD__FN mod__adam mod__adam_of(const mod_train_desc *d, double lr, double beta1_power, double beta2_power)
+{
+   mod__adam a;
+   memset(&a, 0, sizeof a);
+   a.b1 = (mod_real)d->beta1;
+   a.b2 = (mod_real)d->beta2;
+   a.one_b1 = (mod_real)(1 - d->beta1);
+   a.one_b2 = (mod_real)(1 - d->beta2);
+   a.step = (mod_real)(lr / (1 - beta1_power));
+   a.v_scale = (mod_real)(1 / (1 - beta2_power));
+   a.eps = (mod_real)d->eps;
+   return a;
+}
+
+/* 1 if a gradient with this sum of squares can be used: a square that does not fit would freeze its parameter for ever. */
+MOD__FN int mod__usable(const mod_train_desc *d, double squares)
+{
+   double most = d->clip_norm * d->clip_norm;
+   return mod__finite(squares) && (squares <= (double)FLT_MAX || (d->clip_norm > 0 && most <= (double)FLT_MAX));
+}
+
+/* The step on n numbers, of a gradient of this norm. */
+MOD__FN void mod__adam_run(mod__adam *a, const mod_tape_desc *threads, const mod_train_desc *d, double norm,
+                           double decay)
+{
+   a->clip = d->clip_norm > 0 && norm > d->clip_norm ? (mod_real)(d->clip_norm / norm) : 1;
+   a->decay = (mod_real)decay;
+   mod__parallel(threads, mod__adam_chunk, a, (int)((a->n + MOD__ADAM_CHUNK - 1) / MOD__ADAM_CHUNK),
+                 16.0 * (int)MOD__ADAM_CHUNK, NULL, 0);
+}
+
 MODDEF mod_result mod_train_update(mod_trainer *trainer, mod_step_info *info, mod_error *err)
 {
    mod_trainer *tr = trainer;
@@ -5041,9 +5385,7 @@ MODDEF mod_result mod_train_update(mod_trainer *trainer, mod_step_info *info, mo
    model = tr->model;
    for (i = 0; i < model->n_tensors; ++i)
       norm[model->param[i].predictor] += mod__square_sum(tr->grads + model->param[i].offset, model->param[i].count);
-   for (i = 0; i < 2; ++i) { /* a square that does not fit would freeze its parameter for ever */
-      double most = d->clip_norm > 0 && norm[i] > d->clip_norm * d->clip_norm ? d->clip_norm * d->clip_norm : norm[i];
-      if (mod__finite(norm[i]) && most <= (double)FLT_MAX) continue;
+   if (!mod__usable(d, norm[0]) || !mod__usable(d, norm[1])) {
       mod__discard(tr);
       return mod__error(err, MOD_RESULT_NUMERIC, "the gradient is not finite: the step was dropped", -1, -1);
    }
@@ -5052,25 +5394,15 @@ MODDEF mod_result mod_train_update(mod_trainer *trainer, mod_step_info *info, mo
    lr = mod_train_lr(d, tr->step);
    tr->beta1_power *= d->beta1;
    tr->beta2_power *= d->beta2;
-   a.b1 = (mod_real)d->beta1;
-   a.b2 = (mod_real)d->beta2;
-   a.one_b1 = (mod_real)(1 - d->beta1);
-   a.one_b2 = (mod_real)(1 - d->beta2);
-   a.step = (mod_real)(lr / (1 - tr->beta1_power));
-   a.v_scale = (mod_real)(1 / (1 - tr->beta2_power));
-   a.eps = (mod_real)d->eps;
+   a = mod__adam_of(d, lr, tr->beta1_power, tr->beta2_power);
    for (i = 0; i < model->n_tensors; ++i) {
       const mod_param *p = model->param + i;
-      double n = norm[p->predictor];
       a.p = p->data;
       a.g = tr->grads + p->offset;
       a.m = tr->m + p->offset;
       a.v = tr->v + p->offset;
       a.n = p->count;
-      a.clip = d->clip_norm > 0 && n > d->clip_norm ? (mod_real)(d->clip_norm / n) : 1;
-      a.decay = p->decay ? (mod_real)(lr * d->weight_decay) : 0;
-      mod__parallel(&tr->tape->desc, mod__adam_chunk, &a,
-                    (int)((p->count + MOD__ADAM_CHUNK - 1) / MOD__ADAM_CHUNK), 16.0 * (int)MOD__ADAM_CHUNK, NULL, 0);
+      mod__adam_run(&a, &tr->tape->desc, d, norm[p->predictor], p->decay ? lr * d->weight_decay : 0);
    }
    ++tr->step;
    if (info) {
@@ -5083,6 +5415,45 @@ MODDEF mod_result mod_train_update(mod_trainer *trainer, mod_step_info *info, mo
       info->lr = lr;
    }
    mod__discard(tr);
+   return mod__ok(err);
+}
+
+MODDEF mod_result mod_adamw(const mod_train_desc *how, int64_t step, mod_real *params, const mod_real *grads, mod_real *m,
+                            mod_real *v, size_t n, double *norm, mod_error *err)
+{
+   const char *complaint;
+   mod_tape_desc threads;
+   mod__adam a;
+   double squares, lr, power[2] = {1, 1}, square[2];
+   int64_t left;
+   if (!how || step < 0 || step == INT64_MAX || (n && (!params || !grads || !m || !v)))
+      return mod__bad(err, "how or an array is NULL, or step is negative or too large");
+   if ((complaint = mod__train_complaint(how)) != NULL) return mod__bad(err, complaint);
+   if (n / MOD__ADAM_CHUNK >= INT_MAX) return mod__bad(err, "there are too many parameters");
+   memset(&threads, 0, sizeof threads);
+   threads.n_threads = how->n_threads;
+   threads.simd = how->simd ? how->simd : mod_simd_best();
+   threads.jobs = how->jobs;
+   if (!mod__has_level(threads.simd))
+      return mod__bad(err, "simd: this build or this processor does not have that level");
+   squares = mod__square_sum(grads, n);
+   if (!mod__usable(how, squares)) return mod__error(err, MOD_RESULT_NUMERIC, "the gradient is not finite", -1, -1);
+   square[0] = how->beta1;
+   square[1] = how->beta2;
+   for (left = step + 1; left > 0; left /= 2, square[0] *= square[0], square[1] *= square[1])
+      if (left % 2) {
+         power[0] *= square[0];
+         power[1] *= square[1];
+      }
+   lr = mod_train_lr(how, step);
+   a = mod__adam_of(how, lr, power[0], power[1]);
+   a.p = params;
+   a.g = grads;
+   a.m = m;
+   a.v = v;
+   a.n = n;
+   mod__adam_run(&a, &threads, how, sqrt(squares), lr * how->weight_decay);
+   if (norm) *norm = sqrt(squares);
    return mod__ok(err);
 }
 
