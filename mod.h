@@ -230,6 +230,7 @@ typedef double mod_real;
 #define mod_trainer_grads mod_trainer_grads_f64
 #define mod_adamw mod_adamw_f64
 #define mod_session_logits mod_session_logits_f64
+#define mod_session_feed_rows mod_session_feed_rows_f64
 #define mod_file_read mod_file_read_f64
 #else
 typedef float mod_real;
@@ -341,9 +342,13 @@ typedef enum mod_activation {
 typedef enum mod_bias_use { MOD_BIAS_DEFAULT, MOD_BIAS_OFF, MOD_BIAS_ON } mod_bias_use;
 typedef enum mod_head {
    MOD_HEAD_DEFAULT,
-   MOD_HEAD_TIED,  /* next token: logits = x E^T with the embedding E */
-   MOD_HEAD_UNTIED /* next token: logits = x W with a matrix of its own */
+   MOD_HEAD_TIED,      /* next token: logits = x E^T with the embedding E */
+   MOD_HEAD_UNTIED,    /* next token: logits = x W with a matrix of its own */
+   MOD_HEAD_CLASS,     /* one of n_outputs classes for a sequence: logits = pool(x) W; pool is the last row or, in a model
+                          that is not causal, the mean of all rows */
+   MOD_HEAD_REGRESSION /* n_outputs numbers for a sequence: pool(x) W; the loss is the mean squared error */
 } mod_head;
+typedef enum mod_mask { MOD_MASK_CAUSAL, MOD_MASK_FULL } mod_mask; /* who sees whom in attention; FULL: an encoder */
 
 /* g(r): what the router's score r multiplies the block's delta with. */
 typedef enum mod_gate_kind {
@@ -354,13 +359,43 @@ typedef enum mod_gate_kind {
    MOD_GATE_ONE      /* 1: the router learns nothing from the loss */
 } mod_gate_kind;
 
-/* How a block selects its tokens. */
+/* Which tokens a block takes. */
 typedef enum mod_select {
    MOD_SELECT_DEFAULT,
-   MOD_SELECT_ALL,       /* a dense block: no router, no selection */
-   MOD_SELECT_LEARNED,   /* the router's scores */
-   MOD_SELECT_STOCHASTIC /* the paper's control: random scores, gate 1, no router, no predictor */
+   MOD_SELECT_ALL,        /* a dense block: no router, no selection */
+   MOD_SELECT_LEARNED,    /* expert-choice: the k best by the router's score; causally, by the deciding logit */
+   MOD_SELECT_STOCHASTIC, /* the paper's control: random scores, gate 1, no router, no predictor */
+   MOD_SELECT_TOKEN,      /* token-choice, which the paper rejects: a softmax over block and bypass; who prefers the
+                             block enters it, in order of position, while fewer than k(context) have; gate: its
+                             probability */
+   MOD_SELECT_EVERY,      /* control by position: every ceil(1/c)-th, from the first on; gate 1 */
+   MOD_SELECT_FIRST,      /* control by position: the first k(context); gate 1 */
+   MOD_SELECT_NONE,       /* nobody */
+   MOD_SELECT_SAME        /* of keys and values only: those that the block takes */
 } mod_select;
+
+/* What becomes of the tokens that a block with a router passes by. */
+typedef enum mod_bypass {
+   MOD_BYPASS_DEFAULT,
+   MOD_BYPASS_IDENTITY, /* y = x */
+   MOD_BYPASS_GATED     /* y = g(r) x, that is x + a tanh(r) x: with MOD_GATE_TANH only (paper, section 3.4) */
+} mod_bypass;
+
+/* What stands in a block as MLP. */
+typedef enum mod_mlp_kind {
+   MOD_MLP_DEFAULT,
+   MOD_MLP_PLAIN,
+   MOD_MLP_MOE, /* n_experts MLPs behind a router; in a block that selects tokens: staged MoDE */
+   MOD_MLP_MODE /* integrated MoDE: its router has n_noops ways past the experts too */
+} mod_mlp_kind;
+
+/* Who chooses, tokens or experts. Weight: the softmax of the router over experts and no-ops, never renormalised. */
+typedef enum mod_choice {
+   MOD_CHOICE_DEFAULT,
+   MOD_CHOICE_TOKEN, /* each token its `choices` best; an expert has ceil(f choices n / E) slots, n = context, given in
+                        order of position; who finds none is dropped: its MLP adds nothing */
+   MOD_CHOICE_EXPERT /* each expert its ceil(f n / E) best tokens of a sequence; causally, by a deciding logit each */
+} mod_choice;
 
 /* Who decides in causal mode, and is trained for it in top-k mode. */
 typedef enum mod_causal {
@@ -376,11 +411,14 @@ typedef struct mod_block_config {
    int select;      /* mod_select */
    int gate;        /* mod_gate_kind */
    double capacity; /* in (0, 1] */
+   int kv_select, kv_gate;
+   double kv_capacity;
+   int mlp, choice;
 } mod_block_config;
 
 /* A zeroed field takes the default written beside it. */
 typedef struct mod_config {
-   int vocab_size; /* required: number of token ids */
+   int vocab_size; /* required, but for float rows in and a class or numbers out: number of token ids */
    int context;    /* required: longest sequence */
    int n_layers;   /* required: number of blocks */
    int d_model;    /* required: width of a row */
@@ -392,16 +430,33 @@ typedef struct mod_config {
    int activation; /* mod_activation; 0 = GELU */
    int bias;       /* mod_bias_use; 0 = off; on: the linear maps of attention and MLP, and LayerNorm, have one */
    int head;       /* mod_head; 0 = tied */
+   int mask;       /* mod_mask; 0 = causal; full: has top-k mode only, needs no predictor and no session */
+   int n_inputs;   /* 0 = token ids; else a token is so many floats, x = input W, and the head is not tied */
+   int n_outputs;  /* of a class or regression head, which require it */
 
-   int select;         /* mod_select of the routed blocks; 0 = learned; MOD_SELECT_ALL makes a dense model */
+   int select;         /* mod_select of the routed blocks; 0 = learned, with MOD_MLP_MODE all */
    int route_first;    /* 0 = 2: the first routed block, counted from 1 (names, errors and statistics count from 0) */
    int route_every;    /* 0 = 2: every second block from there on */
    double capacity;    /* 0 = 0.125: share of the tokens that a routed block takes */
    int gate;           /* mod_gate_kind; 0 = raw */
    double gate_scale;  /* 0 = 0.2: a in 1 + a tanh(r) */
+   int bypass;         /* mod_bypass; 0 = identity */
+   int kv_select;      /* mod_select of the keys and values of routed blocks; 0 = same: those that the block takes; any
+                          but token: a selection of its own, with a router of its own if learned */
+   int kv_gate;        /* mod_gate_kind; 0 = sigmoid: what the score of that router multiplies values with */
+   double kv_capacity; /* 0 = capacity */
    int causal;         /* mod_causal; 0 = predictor */
    double router_loss; /* 0 = 0.01: weight of the auxiliary loss on the router */
    double predictor_loss; /* 0 = 1: weight of the predictor's loss */
+
+   int mlp;                /* mod_mlp_kind of all blocks; 0 = plain */
+   int n_experts;          /* 0 = 4: E, at most 64 */
+   int n_noops;            /* 0 = n_experts: of MOD_MLP_MODE, at most 64 */
+   int choice;             /* mod_choice; 0 = token, in blocks that select tokens expert */
+   int choices;            /* 0 = 1: experts of a token in token-choice; 1 or 2 */
+   double capacity_factor; /* 0 = 1: f of MOD_MLP_MOE; below 1 it relies on dropping. MOD_MLP_MODE: f is the capacity */
+   double balance_loss;    /* 0 = 0.01: weight of token-choice's load-balancing loss */
+   double z_loss;          /* 0 = 0.001: and of its router z-loss */
 
    double norm_eps;  /* 0 = 1e-5 */
    double rope_base; /* 0 = 10000 */
@@ -415,6 +470,9 @@ MODDEF mod_result mod_config_check(const mod_config *cfg, mod_error *err);
 /* The resolved settings of block `block` in [0, n_layers): dense blocks have select = MOD_SELECT_ALL, capacity 1.
    A block outside gives a zeroed struct. */
 MODDEF mod_block_config mod_config_block(const mod_config *cfg, int block);
+/* Of each block the most paths that decide causally: 0 the block itself; 1 its keys and values; 2 + e its expert e.
+   1 where no block has a router but its own. 0 for a config of which no model can be made. */
+MODDEF int mod_config_paths(const mod_config *cfg);
 
 /* =================================================================================================================
    >>api-rng  Random numbers: counter-based, a pure function of (seed, stream, index), never of call order
@@ -584,7 +642,6 @@ MODDEF mod_tensor *mod_rope_table(mod_tape *tape, int first, int n, int head_dim
 /* Rotates adjacent pairs of every head of x [rows->n, heads * head_dim] by its row's position. table: as above. */
 MODDEF mod_tensor *mod_rope(mod_tape *tape, mod_tensor *x, const mod_rows *rows, mod_tensor *table);
 
-typedef enum mod_mask { MOD_MASK_CAUSAL, MOD_MASK_FULL } mod_mask;
 /* Multi-head attention, softmax(q k^T / sqrt(head_dim)) v, within each sequence. q [q_rows->n, n_heads * hd];
    k, v [kv_rows->n, n_kv_heads * hd]; n_kv_heads divides n_heads; -> like q. MOD_MASK_CAUSAL: a query sees the keys at
    its position and before. A query that sees no key gives 0. Memory: linear in the sequence. */
@@ -679,7 +736,7 @@ typedef struct mod_train_desc mod_train_desc;
 /* A named parameter: a view into the model's flat buffer. */
 typedef struct mod_param {
    const char *name; /* "embed", "blocks.1.attn.wq", "blocks.1.router", ... */
-   int n_dim, dim[2]; /* a matrix is [in, out] */
+   int n_dim, dim[3]; /* a matrix is [in, out]; of experts [n_experts, in, out] */
    size_t offset, count; /* in numbers, into mod_model_params and the gradient */
    int decay;     /* 1: weight decay applies */
    int predictor; /* 1: belongs to a predictor, and to its clip group */
@@ -711,7 +768,13 @@ typedef enum mod_site {
    MOD_SITE_ATTENTION, /* h [kept, d] */
    MOD_SITE_MLP,       /* m [kept, d] */
    MOD_SITE_OUTPUT,    /* y [n, d] */
-   MOD_SITE_LOGITS     /* [n, vocab_size]; block is n_layers */
+   MOD_SITE_KV_SCORE,  /* the same three of keys and values, where they are selected apart */
+   MOD_SITE_KV_PREDICTOR,
+   MOD_SITE_KV_KEPT,
+   MOD_SITE_EXPERT_SCORE,     /* [kept, n_experts + n_noops]: logits of the experts' router */
+   MOD_SITE_EXPERT_PREDICTOR, /* [kept, n_experts] */
+   MOD_SITE_EXPERT_KEPT,      /* the rows of one expert, as a selection of the kept rows; once for each, in order */
+   MOD_SITE_LOGITS     /* [n, vocab_size], or [n_seqs, n_outputs]; block is n_layers */
 } mod_site;
 typedef void (*mod_probe)(void *user, int block, mod_site site, const mod_rows *rows, const mod_tensor *x);
 
@@ -719,38 +782,62 @@ typedef void (*mod_probe)(void *user, int block, mod_site site, const mod_rows *
 typedef struct mod_batch {
    int n_seqs, length;
    const int *tokens;  /* [n_seqs, length] */
-   const int *targets; /* [n_seqs, length]: the token that should follow; -1: none. NULL: no loss */
+   const int *targets; /* [n_seqs, length]: the token that should follow; or [n_seqs]: the class; -1: none. NULL: no
+                          loss */
+   const mod_real *inputs; /* instead of tokens, with n_inputs: [n_seqs, length, n_inputs] */
+   const mod_real *values; /* instead of targets, of a regression head: [n_seqs, n_outputs]. NULL: no loss */
    const int *lengths; /* NULL, or [n_seqs]: real tokens of each; what follows them is padding and is never read */
    int mode;           /* mod_mode */
-   /* For one of several micro-batches: the whole step's targets >= 0 and real tokens. 0: this batch's. */
+   /* For one of several micro-batches: the whole step's targets >= 0 (of a regression: values) and real tokens. 0: this
+      batch's. */
    int64_t n_targets, n_tokens;
-   /* Keys of random draws (stochastic selection): */
+   /* For training in top-k mode: no block takes a smaller share than this, in [0, 1]; the probability of dropout, in
+      [0, 1), of what embedding, attention and MLP give: */
+   double least_capacity, dropout;
+   /* Keys of random draws (stochastic selection, dropout): */
    uint64_t seed, step, first_id; /* sequence s has id first_id + s */
    mod_probe probe;               /* NULL, or called during the forward pass; not while measuring */
    void *probe_user;
 } mod_batch;
 
-/* What happened in one block. Agreement is counted in top-k mode, where there is a deciding logit:
-   accuracy = agree / tokens (always saying 'skip' has 1 - kept / tokens), precision = hits / predicted,
+/* How the deciding logits of a router agree with what the top-k took. Counted in top-k mode, where there is a deciding
+   logit: accuracy = agree / tokens (always saying 'skip' has 1 - kept / tokens), precision = hits / predicted,
    recall = hits / kept. */
+typedef struct mod_path_stats {
+   int64_t tokens, kept; /* decisions, and those that took the row; of experts the sum over them */
+   int decided;          /* 1: the three counts below hold */
+   int64_t predicted, hits, agree; /* deciding logit above theta; of these kept; decisions equal to the top-k's */
+} mod_path_stats;
+
+/* What happened in one block. */
 typedef struct mod_block_stats {
-   int routed; /* 0: a dense block */
+   int routed; /* 0: it takes every token */
    int64_t tokens, kept;
    int decided; /* 1: the three counts below hold */
-   int64_t predicted, hits, agree; /* deciding logit above theta; of these kept; decisions equal to the top-k's */
+   int64_t predicted, hits, agree; /* as in mod_path_stats */
+   mod_path_stats kv, experts;     /* of these routers */
+   int64_t keys, pairs; /* rows that were keys and values, and pairs of query and key that it saw */
+   int64_t mlp_rows;    /* rows through the MLP, or through all experts */
+   int64_t dropped;     /* token-choice: choices of the block or an expert that found no slot; expert-choice: rows that no
+                           expert took */
 } mod_block_stats;
 
 /* What a forward pass gave. Pointers live on the tape. */
 typedef struct mod_forward {
-   mod_tensor *logits; /* [rows->n, vocab_size], real tokens only: sequence s, position i is row rows->start[s] + i */
+   mod_tensor *logits; /* [rows->n, vocab_size], real tokens only: sequence s, position i is row rows->start[s] + i; of a
+                          class or regression head [n_seqs, n_outputs] */
    mod_tensor *loss;   /* to differentiate: cross-entropy and the weighted auxiliary losses; NULL without targets or
                           gradients */
    const mod_rows *rows;
-   double cross_entropy;             /* nats per target */
+   double cross_entropy;             /* nats per target; of a regression the mean squared error */
    double router_bce, predictor_bce; /* means over tokens and routed blocks, unweighted; 0 where there is none */
+   double balance_loss, z_loss;      /* the same of token-choice: of each sequence E sum_e f_e P_e, with f_e the share of
+                                        choices and P_e the mean probability of path e of E; and the mean of
+                                        (log sum exp of the logits)^2; sequences count by their tokens */
    double flops_blocks, flops_head;  /* of this forward pass, as counted */
    const mod_block_stats *blocks;    /* [n_layers] */
    const int *kept;                  /* [n_layers, n_seqs] tokens that entered; NULL while measuring */
+   const int *expert_rows;           /* [n_layers, n_experts] rows that each took; NULL without experts */
    int64_t n_tokens, n_targets;      /* of this batch */
    int64_t skipped;                  /* tokens that every routed block passed by; 0 if none is routed */
 } mod_forward;
@@ -769,7 +856,8 @@ MODDEF mod_result mod_model_randomize(mod_model *model, uint64_t seed, mod_error
 MODDEF mod_config mod_model_config(const mod_model *model);
 /* The flat parameter buffer, and its length in numbers. NULL for NULL. */
 MODDEF mod_real *mod_model_params(const mod_model *model, size_t *count);
-/* theta of each block [n_layers]: causal mode keeps a token iff its deciding logit is strictly above. Yours to set. */
+/* theta [mod_config_paths][n_layers], path 0 first: causal mode keeps a token iff its deciding logit is strictly above.
+   Yours to set. */
 MODDEF double *mod_model_thresholds(const mod_model *model);
 /* Parameters by index in [0, count) in stored order, or by name (-1 if there is none). */
 MODDEF int mod_model_param_count(const mod_model *model);
@@ -785,12 +873,13 @@ MODDEF mod_result mod_forward_plan(const mod_config *cfg, const mod_batch *shape
    MOD_RESULT_NUMERIC with block and position. Untrusted tokens are refused, not trusted. */
 MODDEF mod_result mod_model_forward(const mod_model *model, mod_tape *tape, mod_real *grads, const mod_batch *batch,
                                     mod_forward *out, mod_error *err);
-/* Copies the logits to out [n_seqs, length, vocab_size]; rows of padding are 0. `forward` must come from `batch`. */
+/* Copies the logits of a next-token head to out [n_seqs, length, vocab_size]; rows of padding are 0. `forward` must come
+   from `batch`. */
 MODDEF mod_result mod_forward_logits(const mod_forward *forward, const mod_batch *batch, mod_real *out, mod_error *err);
 
 /* Sets the thresholds from held-out text: a top-k pass over `batch` (its mode is ignored) on a tape that you have
    reset, planned for it in MOD_MODE_TOPK. theta of a block becomes the (k + 1)-th largest of the n deciding logits
-   of that pass, k = the capacity of n: at most k lie strictly above. Blocks that take everything, or decide by chance,
+   of that pass, k = the capacity of n: at most k lie strictly above. So for every path that decides by a logit; others
    keep theirs. Sessions of the model decide by the new ones at once. On failure the thresholds are as before. */
 MODDEF mod_result mod_model_calibrate(mod_model *model, mod_tape *tape, const mod_batch *batch, mod_error *err);
 
@@ -799,9 +888,10 @@ MODDEF mod_result mod_model_calibrate(mod_model *model, mod_tape *tape, const mo
 typedef struct mod_flops {
    double blocks, head, total;
 } mod_flops;
-/* lengths: [n_seqs] tokens of each sequence. kept: [n_layers, n_seqs] as in mod_forward, or NULL: top-k's. */
-MODDEF mod_result mod_config_flops(const mod_config *cfg, int n_seqs, const int *lengths, const int *kept,
-                                   mod_flops *out, mod_error *err);
+/* lengths: [n_seqs] tokens of each sequence. blocks: [n_layers] what happened, as in mod_forward, or NULL: as many as
+   there are slots, in top-k mode (where keys are selected apart: with as many pairs as if both were spread evenly). */
+MODDEF mod_result mod_config_flops(const mod_config *cfg, int n_seqs, const int *lengths,
+                                   const mod_block_stats *blocks, mod_flops *out, mod_error *err);
 
 /* =================================================================================================================
    >>api-train  Training: AdamW, clip groups, warm-up and cosine, gradient accumulation
@@ -818,6 +908,11 @@ struct mod_train_desc {
    double eps;          /* 0 = 1e-8 */
    double weight_decay; /* 0 = off; decoupled; on matmul weights and the embedding */
    double clip_norm;    /* 0 = off; for the language model and for the predictors, each by its own norm */
+   double dropout;      /* 0 = off; probability, below 1 */
+   int capacity_warmup; /* 0 = off: steps s over which no block takes less than 1 - s / capacity_warmup of the tokens */
+   double threshold_decay; /* 0 = off; below 1: each step moves the thresholds, theta = decay theta + (1 - decay) m; m: the
+                              mean over sequences of the midpoint between the k-th and the next deciding logit. The
+                              first step that has one sets theta = m */
    int n_threads;       /* 0 = 1 */
    mod_simd simd;       /* 0 = the best there is */
    mod_jobs jobs;
@@ -836,7 +931,7 @@ typedef struct mod_trainer mod_trainer;
 typedef struct mod_step_info {
    int64_t step;   /* steps done, this one included */
    double loss;    /* cross-entropy alone, nats per target */
-   double router_bce, predictor_bce;
+   double router_bce, predictor_bce, balance_loss, z_loss;
    double grad_norm, predictor_grad_norm; /* before clipping */
    double lr;
 } mod_step_info;
@@ -902,9 +997,12 @@ MODDEF void mod_session_reset(mod_session *session);
    session is as before. MOD_RESULT_FULL: more tokens than `length`; to write on, reset, and feed what should be
    remembered, say the last half. */
 MODDEF mod_result mod_session_feed(mod_session *session, const int *tokens, int n, mod_error *err);
-/* [vocab_size]: logits after the last token. NULL before the first. */
+/* The same for a model with n_inputs: rows [n, n_inputs]. */
+MODDEF mod_result mod_session_feed_rows(mod_session *session, const mod_real *rows, int n, mod_error *err);
+/* [vocab_size], or [n_outputs]: logits after the last token. NULL before the first. */
 MODDEF const mod_real *mod_session_logits(const mod_session *session);
-/* Tokens so far; and how many of them block `block` took and remembers. -1 for NULL or no such block. */
+/* Tokens so far; and of how many of them block `block` remembers keys and values: those that it took, or that its
+   kv_select took. -1 for NULL or no such block. */
 MODDEF int mod_session_length(const mod_session *session);
 MODDEF int mod_session_cached(const mod_session *session, int block);
 /* Most bytes of the session's memory in use so far: as planned after a full chunk. 0 for NULL. */
@@ -1113,6 +1211,7 @@ enum {
    MOD__LINE = 64,            /* bytes of a line of the cache */
    MOD__MAX_ROWS = 1 << 24,   /* rows of a batch */
    MOD__MAX_LAYERS = 1024,
+   MOD__MAX_EXPERTS = 64,
    MOD__STUB_BYTES = 16 << 10 /* tensor descriptions of one block, for a measuring run on the stack */
 };
 
@@ -2026,6 +2125,16 @@ MOD__FN mod__key mod__key_of(mod_real score)
    return bits & sign ? ~bits : bits | sign;
 }
 
+/* And back. */
+MOD__FN mod_real mod__score_of(mod__key key)
+{
+   mod__key sign = (mod__key)1 << (MOD__KEY_BITS - 1);
+   mod_real x;
+   key = key & sign ? key ^ sign : ~key;
+   memcpy(&x, &key, sizeof x);
+   return x;
+}
+
 /* The position of the first NaN, or -1. */
 MOD__FN int mod__find_nan(const mod_real *x, int n)
 {
@@ -2092,6 +2201,12 @@ MODDEF int mod_route_slots(int n, double share)
 {
    if (n < 0 || !(share > 0) || !mod__finite(share)) return -1;
    return share >= 1 ? n : mod__min((int)ceil(share * n - 1e-6), n);
+}
+
+/* Of n rows, how many a share of them is: rounded up, or down but at least 1. */
+MOD__FN int mod__share_of(int n, double share, int up)
+{
+   return up ? mod_route_slots(n, share) : mod_route_capacity(n, share);
 }
 
 MODDEF mod_result mod_route_choose(const mod_real *score, int n, int n_paths, int choices, const int *slots, int *used,
@@ -3307,13 +3422,29 @@ MOD__FN void mod__attention_backward(mod_tape *t, mod_tensor *y)
             mod__attention_scratch((const mod_rows *)y->arg[0], kv_rows, mod__cols(y) / y->option[0], 1));
 }
 
+/* Pairs of a query and a key that it sees. */
+MOD__FN int64_t mod__pairs(const mod_rows *q_rows, const mod_rows *kv_rows, int mask)
+{
+   int64_t pairs = 0;
+   int s, i;
+   for (s = 0; s < q_rows->n_seqs; ++s) {
+      int j = kv_rows->start[s];
+      for (i = q_rows->start[s]; i < q_rows->start[s + 1]; ++i) {
+         while (j < kv_rows->start[s + 1] && (mask == MOD_MASK_FULL || kv_rows->position[j] <= q_rows->position[i]))
+            ++j;
+         pairs += j - kv_rows->start[s];
+      }
+   }
+   return pairs;
+}
+
 MODDEF mod_tensor *mod_attention(mod_tape *tape, mod_tensor *q, mod_tensor *k, mod_tensor *v, const mod_rows *q_rows,
                                  const mod_rows *kv_rows, int n_heads, int n_kv_heads, mod_mask mask)
 {
    mod_tape *t = tape;
    mod_tensor *y;
    size_t scratch;
-   int hd, tasks, s;
+   int hd, tasks;
    if (!mod__ready(t, q, k, v)) return NULL;
    if (!q_rows || !kv_rows) return mod__refuse(t, MOD_RESULT_ARG, "attention: q_rows or kv_rows is NULL", -1);
    if (n_heads < 1 || n_kv_heads < 1 || n_heads % n_kv_heads || (mask != MOD_MASK_CAUSAL && mask != MOD_MASK_FULL))
@@ -3338,16 +3469,7 @@ MODDEF mod_tensor *mod_attention(mod_tape *tape, mod_tensor *q, mod_tensor *k, m
    if (!mod__scratch(t, scratch, tasks)) return NULL;
    if (t->desc.measure) return y;
    mod__run(t, mod__attention_forward, y, tasks, mod__attention_work(y), scratch);
-   for (s = 0; s < q_rows->n_seqs; ++s) {
-      double pairs = 0;
-      int i, j = kv_rows->start[s];
-      for (i = q_rows->start[s]; i < q_rows->start[s + 1]; ++i) {
-         while (j < kv_rows->start[s + 1] && (mask == MOD_MASK_FULL || kv_rows->position[j] <= q_rows->position[i]))
-            ++j;
-         pairs += j - kv_rows->start[s];
-      }
-      t->flops += 4.0 * q->dim[1] * pairs;
-   }
+   t->flops += 4.0 * q->dim[1] * (double)mod__pairs(q_rows, kv_rows, (int)mask);
    return y;
 }
 
@@ -3399,28 +3521,29 @@ MODDEF mod_rows *mod_rows_make(mod_tape *tape, int n_seqs, int length, const int
    return r;
 }
 
-/* The rows of each sequence that `pick` chooses: by top-k if capacity > 0, else by threshold. */
-MOD__FN mod_rows *mod__rows_select(mod_tape *t, const mod_rows *rows, const mod_tensor *score, double capacity,
-                                   double theta)
+/* The rows of each sequence that a rule picks. share > 0: the best ones, so many as mod__share_of says. Else those with a
+   score above theta, of which there are never more than k_max. */
+MOD__FN mod_rows *mod__rows_select(mod_tape *t, const mod_rows *rows, const mod_tensor *score, double share, int up,
+                                   double theta, int k_max)
 {
    mod_rows *r;
    mod_error e;
-   int s, j, count, k_max, n_max;
+   int s, j, count, n_max, best = share > 0;
    if (!mod__ready(t, score, score, score)) return NULL;
    if (!rows) return mod__no_rows(t, MOD_RESULT_ARG, "rows is NULL", -1);
    if (!mod__fits(t, score, rows) || mod__cols(score) != 1 || score->n_dim != 2)
       return mod__no_rows(t, MOD_RESULT_SHAPE, "rows: score must be [rows, 1]", -1);
-   k_max = capacity > 0 ? mod_route_capacity(rows->length_max, capacity) : rows->length_max;
+   k_max = best ? mod__share_of(rows->length_max, share, up) : mod__min(k_max, rows->length_max);
    n_max = mod__min(rows->n_max, k_max * rows->n_seqs);
-   r = mod__rows_new(t, rows->n_seqs, n_max, k_max, rows->ragged || !(capacity > 0), rows);
+   r = mod__rows_new(t, rows->n_seqs, n_max, k_max, rows->ragged || !best, rows);
    if (!r || t->desc.measure) return r;
    r->n = 0;
    for (s = 0; s < rows->n_seqs; ++s) {
       int first = rows->start[s], n = rows->start[s + 1] - first, *kept = r->index + r->n;
       r->start[s] = r->n;
-      count = capacity > 0 ? mod_route_capacity(n, capacity) : 0;
-      if (capacity > 0 ? mod_route_topk(score->data + first, n, count, kept, &e)
-                       : mod_route_threshold(score->data + first, n, theta, kept, &count, &e)) {
+      count = best ? mod__share_of(n, share, up) : 0;
+      if (best ? mod_route_topk(score->data + first, n, count, kept, &e)
+               : mod_route_threshold(score->data + first, n, theta, kept, &count, &e)) {
          mod_tape_fail(t, e.code, e.message, e.where < 0 ? -1 : rows->position[first + e.where]);
          return NULL;
       }
@@ -3437,12 +3560,12 @@ MODDEF mod_rows *mod_rows_topk(mod_tape *tape, const mod_rows *rows, mod_tensor 
 {
    if (!(capacity > 0 && capacity <= 1))
       return mod__no_rows(tape, MOD_RESULT_ARG, "rows: capacity must be in (0, 1]", -1);
-   return mod__rows_select(tape, rows, score, capacity, 0);
+   return mod__rows_select(tape, rows, score, capacity, 0, 0, 0);
 }
 
 MODDEF mod_rows *mod_rows_threshold(mod_tape *tape, const mod_rows *rows, mod_tensor *score, double theta)
 {
-   return mod__rows_select(tape, rows, score, 0, theta);
+   return mod__rows_select(tape, rows, score, 0, 0, theta, INT_MAX);
 }
 
 MODDEF mod_rows *mod_rows_others(mod_tape *tape, const mod_rows *rows, const mod_rows *kept)
@@ -3626,7 +3749,7 @@ MOD__FN void mod__scatter_df(mod_tensor *y, mod__range r)
 
 MOD__FN void mod__scatter_backward(mod_tape *t, mod_tensor *y)
 {
-   if (y->in[0]->grad) mod__run(t, mod__scatter_dx, y, y->dim[0], mod__cols(y), 0);
+   if (y->in[0] && y->in[0]->grad) mod__run(t, mod__scatter_dx, y, y->dim[0], mod__cols(y), 0);
    mod__run(t, mod__scatter_df, y, y->in[1]->dim[0], 4.0 * mod__cols(y), 0);
 }
 
@@ -3646,6 +3769,27 @@ MODDEF mod_tensor *mod_scatter_add(mod_tape *tape, mod_tensor *x, mod_tensor *de
    if (mod__count(x)) memcpy(y->data, x->data, mod__count(x) * sizeof(mod_real));
    mod__run(tape, mod__scatter_forward, y, kept->n, x->dim[1], 0);
    return y;
+}
+
+/* Numbers with no gradient, like x but with `cols` columns; 0 unless measuring. */
+MOD__FN mod_tensor *mod__zeros(mod_tape *t, const mod_tensor *x, int cols)
+{
+   mod_tensor *y = x ? mod__output_like(t, x, cols, NULL, NULL, NULL, NULL) : NULL;
+   if (y && !t->desc.measure) memset(y->data, 0, mod__count(y) * sizeof(mod_real));
+   return y;
+}
+
+/* The same into y itself, which began as mod__zeros and which nothing else has read: it saves a copy for each step. */
+MOD__FN mod_tensor *mod__scatter_into(mod_tape *t, mod_tensor *y, mod_tensor *delta, mod_tensor *weight,
+                                      const mod_rows *kept)
+{
+   mod_tensor *sum;
+   if (!mod__ready(t, y, delta, weight) || (sum = mod__alias(t, y, y->n_dim, y->dim, y->n_max)) == NULL) return NULL;
+   sum->grad = y->grad;
+   if (!mod__record(t, sum, NULL, delta, weight, mod__scatter_backward)) return NULL;
+   sum->arg[0] = kept;
+   if (!t->desc.measure) mod__run(t, mod__scatter_forward, sum, kept->n, sum->dim[1], 0);
+   return sum;
 }
 
 /* --- stop-gradient: y = x, dx += 0 --- */
@@ -4131,15 +4275,26 @@ MODDEF mod_config mod_config_resolve(const mod_config *cfg)
    c.position = mod__or(c.position, MOD_POSITION_ROPE);
    c.bias = mod__or(c.bias, MOD_BIAS_OFF);
    c.head = mod__or(c.head, MOD_HEAD_TIED);
-   c.select = mod__or(c.select, MOD_SELECT_LEARNED);
+   c.mlp = mod__or(c.mlp, MOD_MLP_PLAIN);
+   c.select = mod__or(c.select, c.mlp == MOD_MLP_MODE ? MOD_SELECT_ALL : MOD_SELECT_LEARNED);
    c.route_first = mod__or(c.route_first, 2);
    c.route_every = mod__or(c.route_every, 2);
    c.capacity = mod__or_real(c.capacity, 0.125);
    c.gate = mod__or(c.gate, MOD_GATE_RAW);
    c.gate_scale = mod__or_real(c.gate_scale, 0.2);
+   c.bypass = mod__or(c.bypass, MOD_BYPASS_IDENTITY);
+   c.kv_select = mod__or(c.kv_select, MOD_SELECT_SAME);
+   c.kv_gate = mod__or(c.kv_gate, MOD_GATE_SIGMOID);
+   c.kv_capacity = mod__or_real(c.kv_capacity, c.capacity);
    c.causal = mod__or(c.causal, MOD_CAUSAL_PREDICTOR);
    c.router_loss = mod__or_real(c.router_loss, 0.01);
    c.predictor_loss = mod__or_real(c.predictor_loss, 1);
+   c.n_experts = mod__or(c.n_experts, 4);
+   c.n_noops = mod__or(c.n_noops, c.n_experts);
+   c.choices = mod__or(c.choices, 1);
+   c.capacity_factor = mod__or_real(c.capacity_factor, 1);
+   c.balance_loss = mod__or_real(c.balance_loss, 0.01);
+   c.z_loss = mod__or_real(c.z_loss, 0.001);
    c.norm_eps = mod__or_real(c.norm_eps, 1e-5);
    c.rope_base = mod__or_real(c.rope_base, 10000);
    return c;
@@ -4152,9 +4307,16 @@ MOD__FN mod_block_config mod__block_of(const mod_config *c, int block)
    int number = block + 1, routed = number >= c->route_first && (number - c->route_first) % c->route_every == 0;
    memset(&b, 0, sizeof b);
    if (c->blocks) b = c->blocks[block];
+   b.mlp = mod__or(b.mlp, c->mlp);
    b.select = mod__or(b.select, routed ? c->select : MOD_SELECT_ALL);
-   b.gate = b.select == MOD_SELECT_LEARNED ? mod__or(b.gate, c->gate) : MOD_GATE_ONE;
-   b.capacity = b.select == MOD_SELECT_ALL ? 1 : mod__or_real(b.capacity, c->capacity);
+   b.gate = b.select == MOD_SELECT_LEARNED ? mod__or(b.gate, c->gate)
+            : b.select == MOD_SELECT_TOKEN ? MOD_GATE_RAW : MOD_GATE_ONE;
+   b.capacity = b.select == MOD_SELECT_ALL && b.mlp != MOD_MLP_MODE ? 1 : mod__or_real(b.capacity, c->capacity);
+   b.kv_select = mod__or(b.kv_select, routed ? c->kv_select : MOD_SELECT_SAME);
+   b.kv_gate = b.kv_select == MOD_SELECT_LEARNED ? mod__or(b.kv_gate, c->kv_gate) : MOD_GATE_ONE;
+   b.kv_capacity = b.kv_select == MOD_SELECT_ALL || b.kv_select == MOD_SELECT_SAME
+                      ? 1 : mod__or_real(b.kv_capacity, c->kv_capacity);
+   b.choice = mod__or(b.choice, mod__or(c->choice, b.select == MOD_SELECT_ALL ? MOD_CHOICE_TOKEN : MOD_CHOICE_EXPERT));
    return b;
 }
 
@@ -4169,9 +4331,10 @@ MODDEF mod_block_config mod_config_block(const mod_config *cfg, int block)
 /* The sentence that is wrong about a resolved config, or NULL; *block is set where it is about one. */
 MOD__FN const char *mod__complaint(const mod_config *c, int *block)
 {
-   int i;
+   int i, pooled = c->head == MOD_HEAD_CLASS || c->head == MOD_HEAD_REGRESSION;
    *block = -1;
-   if (c->vocab_size < 1 || c->vocab_size > 1 << 20) return "vocab_size must be in [1, 2^20]";
+   if (c->n_inputs < 0 || c->n_inputs > 1 << 16) return "n_inputs must be in [0, 2^16]";
+   if (c->vocab_size < !(c->n_inputs && pooled) || c->vocab_size > 1 << 20) return "vocab_size must be in [1, 2^20]";
    if (c->context < 1 || c->context > 1 << 20) return "context must be in [1, 2^20]";
    if (c->n_layers < 1 || c->n_layers > MOD__MAX_LAYERS) return "n_layers must be in [1, 1024]";
    if (c->d_model < 1 || c->d_model > 1 << 16) return "d_model must be in [1, 2^16]";
@@ -4185,24 +4348,61 @@ MOD__FN const char *mod__complaint(const mod_config *c, int *block)
    if (c->activation < MOD_ACTIVATION_GELU || c->activation > MOD_ACTIVATION_SWIGLU)
       return "activation is no mod_activation";
    if (c->bias < MOD_BIAS_OFF || c->bias > MOD_BIAS_ON) return "bias is no mod_bias_use";
-   if (c->head < MOD_HEAD_TIED || c->head > MOD_HEAD_UNTIED) return "head is no mod_head";
-   if (c->select < MOD_SELECT_ALL || c->select > MOD_SELECT_STOCHASTIC) return "select is no mod_select";
+   if (c->head < MOD_HEAD_TIED || c->head > MOD_HEAD_REGRESSION) return "head is no mod_head";
+   if (c->n_inputs && c->head == MOD_HEAD_TIED) return "a tied head needs token ids: choose another, or n_inputs 0";
+   if (pooled ? c->n_outputs < 1 || c->n_outputs > 1 << 20 : c->n_outputs != 0)
+      return "n_outputs must be in [1, 2^20] with a class or regression head, and 0 with any other";
+   if (c->mask < MOD_MASK_CAUSAL || c->mask > MOD_MASK_FULL) return "mask is no mod_mask";
+   if (c->select < MOD_SELECT_ALL || c->select > MOD_SELECT_NONE) return "select is no mod_select for a block";
    if (c->route_first < 1) return "route_first counts from 1";
    if (c->route_every < 1) return "route_every must be at least 1";
    if (!(c->capacity > 0 && c->capacity <= 1)) return "capacity must be in (0, 1]";
    if (c->gate < MOD_GATE_RAW || c->gate > MOD_GATE_ONE) return "gate is no mod_gate_kind";
    if (!mod__positive(c->gate_scale)) return "gate_scale must be above 0";
+   if (c->bypass < MOD_BYPASS_IDENTITY || c->bypass > MOD_BYPASS_GATED) return "bypass is no mod_bypass";
+   if (c->kv_select < MOD_SELECT_ALL || c->kv_select > MOD_SELECT_SAME || c->kv_select == MOD_SELECT_TOKEN)
+      return "kv_select is no mod_select for keys and values";
+   if (c->kv_gate < MOD_GATE_RAW || c->kv_gate > MOD_GATE_ONE) return "kv_gate is no mod_gate_kind";
+   if (!(c->kv_capacity > 0 && c->kv_capacity <= 1)) return "kv_capacity must be in (0, 1]";
    if (c->causal < MOD_CAUSAL_PREDICTOR || c->causal > MOD_CAUSAL_NONE) return "causal is no mod_causal";
    if (!mod__positive(c->router_loss)) return "router_loss must be above 0 (MOD_CAUSAL_NONE turns it off)";
    if (!mod__positive(c->predictor_loss)) return "predictor_loss must be above 0 (MOD_CAUSAL_NONE turns it off)";
+   if (c->mlp < MOD_MLP_PLAIN || c->mlp > MOD_MLP_MODE) return "mlp is no mod_mlp_kind";
+   if (c->n_experts < 1 || c->n_experts > MOD__MAX_EXPERTS) return "n_experts must be in [1, 64]";
+   if (c->n_noops < 1 || c->n_noops > MOD__MAX_EXPERTS) return "n_noops must be in [1, 64]";
+   if (c->choice < 0 || c->choice > MOD_CHOICE_EXPERT) return "choice is no mod_choice";
+   if (c->choices < 1 || c->choices > 2) return "choices must be 1 or 2";
+   if (!mod__positive(c->capacity_factor)) return "capacity_factor must be above 0";
+   if (!mod__positive(c->balance_loss)) return "balance_loss must be above 0";
+   if (!mod__positive(c->z_loss)) return "z_loss must be above 0";
    if (!mod__positive(c->norm_eps)) return "norm_eps must be above 0";
    if (!(c->rope_base >= 1 && mod__finite(c->rope_base))) return "rope_base must be at least 1, and finite";
-   for (i = 0; i < c->n_layers && c->blocks; ++i) {
-      const mod_block_config *b = c->blocks + i;
+   for (i = 0; i < c->n_layers; ++i) {
+      mod_block_config b;
       *block = i;
-      if (b->select < 0 || b->select > MOD_SELECT_STOCHASTIC) return "a block's select is no mod_select";
-      if (b->gate < 0 || b->gate > MOD_GATE_ONE) return "a block's gate is no mod_gate_kind";
-      if (!(b->capacity >= 0 && b->capacity <= 1)) return "a block's capacity must be in (0, 1], or 0 for the config's";
+      if (c->blocks) {
+         b = c->blocks[i];
+         if (b.select < 0 || b.select > MOD_SELECT_NONE) return "a block's select is no mod_select for a block";
+         if (b.gate < 0 || b.gate > MOD_GATE_ONE) return "a block's gate is no mod_gate_kind";
+         if (!(b.capacity >= 0 && b.capacity <= 1)) return "a block's capacity must be in (0, 1], or 0 for the config's";
+         if (b.kv_select < 0 || b.kv_select > MOD_SELECT_SAME || b.kv_select == MOD_SELECT_TOKEN)
+            return "a block's kv_select is no mod_select for keys and values";
+         if (b.kv_gate < 0 || b.kv_gate > MOD_GATE_ONE) return "a block's kv_gate is no mod_gate_kind";
+         if (!(b.kv_capacity >= 0 && b.kv_capacity <= 1))
+            return "a block's kv_capacity must be in (0, 1], or 0 for the config's";
+         if (b.mlp < 0 || b.mlp > MOD_MLP_MODE) return "a block's mlp is no mod_mlp_kind";
+         if (b.choice < 0 || b.choice > MOD_CHOICE_EXPERT) return "a block's choice is no mod_choice";
+      }
+      b = mod__block_of(c, i);
+      if (b.mlp == MOD_MLP_MODE && b.select != MOD_SELECT_ALL)
+         return "MOD_MLP_MODE routes in front of the MLP: its block takes every token, MOD_SELECT_ALL";
+      if (b.mlp != MOD_MLP_PLAIN && b.choice == MOD_CHOICE_TOKEN &&
+          c->choices > c->n_experts + (b.mlp == MOD_MLP_MODE ? c->n_noops : 0))
+         return "choices must not be more than there are experts";
+      if (c->bypass == MOD_BYPASS_GATED && b.select == MOD_SELECT_LEARNED && b.gate != MOD_GATE_TANH)
+         return "a gated bypass needs MOD_GATE_TANH: other gates would shrink what is passed by";
+      if (b.kv_select != MOD_SELECT_SAME && b.select == MOD_SELECT_NONE)
+         return "a block that takes nobody has no use for keys and values";
    }
    return NULL;
 }
@@ -4224,32 +4424,93 @@ MODDEF mod_result mod_config_check(const mod_config *cfg, mod_error *err)
    return mod__settle(cfg, &c, err);
 }
 
-MOD__FN int mod__has_router(const mod_config *c, int block)
+/* The routers that a block may have. Each of its paths decides about rows by itself. */
+enum { MOD__OF_BLOCK, MOD__OF_KV, MOD__OF_EXPERTS, MOD__ROUTERS };
+
+typedef struct mod__router {
+   int columns; /* of its scores; 0: there is no such router */
+   int paths;   /* how many of these are paths that take rows */
+   int path;    /* the number of the first, as mod_config_paths counts */
+   int best;    /* 1: a path takes its best rows; 0: rows choose a path */
+   int up;      /* 1: the number of slots is rounded up (experts); 0: down, and at least 1 */
+   double share;        /* of the rows, for each path */
+   int decides;         /* 1: causally by a logit; a path that takes every row has nothing to decide */
+   int predictor, loss; /* 1: by a predictor; by the scores themselves, trained by a loss of their own */
+} mod__router;
+
+MOD__FN mod__router mod__router_of(const mod_config *c, int block, int which)
 {
-   return mod__block_of(c, block).select == MOD_SELECT_LEARNED;
+   mod_block_config b = mod__block_of(c, block);
+   mod__router r;
+   int select = which == MOD__OF_BLOCK ? b.select : which == MOD__OF_KV ? b.kv_select
+                : b.mlp == MOD_MLP_PLAIN ? MOD_SELECT_ALL
+                : b.choice == MOD_CHOICE_EXPERT ? MOD_SELECT_LEARNED : MOD_SELECT_TOKEN;
+   memset(&r, 0, sizeof r);
+   if (select != MOD_SELECT_LEARNED && select != MOD_SELECT_TOKEN) return r;
+   r.best = select == MOD_SELECT_LEARNED;
+   r.path = which;
+   r.paths = 1;
+   r.share = which == MOD__OF_KV ? b.kv_capacity : b.capacity;
+   r.columns = r.best ? 1 : 2;
+   if (which == MOD__OF_EXPERTS) {
+      r.up = 1;
+      r.paths = c->n_experts;
+      r.share = (b.mlp == MOD_MLP_MODE ? b.capacity : c->capacity_factor) / c->n_experts;
+      r.columns = r.paths + (b.mlp == MOD_MLP_MODE ? c->n_noops : 0);
+   }
+   r.decides = r.best && r.share < 1 && c->mask == MOD_MASK_CAUSAL;
+   r.predictor = r.decides && (c->causal == MOD_CAUSAL_PREDICTOR || c->causal == MOD_CAUSAL_BOTH);
+   r.loss = r.decides && (c->causal == MOD_CAUSAL_ROUTER || c->causal == MOD_CAUSAL_BOTH);
+   return r;
 }
 
-/* A block that takes every token has nothing to predict. */
-MOD__FN int mod__has_predictor(const mod_config *c, int block)
+/* ceil(1 / c): of every so many rows one is a share of c */
+MOD__FN double mod__ceil_inverse(double c) { return ceil(1 / c - 1e-6); }
+
+/* The number of rows of n that a selection takes, of all kinds but learned ones in causal mode the most that it takes. */
+MOD__FN int mod__selected(const mod_config *c, int select, double capacity, int n)
 {
-   return mod__has_router(c, block) && mod__block_of(c, block).capacity < 1 &&
-          (c->causal == MOD_CAUSAL_PREDICTOR || c->causal == MOD_CAUSAL_BOTH);
+   switch (select) {
+   case MOD_SELECT_LEARNED:
+   case MOD_SELECT_STOCHASTIC: return mod_route_capacity(n, capacity);
+   case MOD_SELECT_EVERY: return mod_route_slots(n, 1 / mod__ceil_inverse(capacity));
+   case MOD_SELECT_TOKEN:
+   case MOD_SELECT_FIRST: return mod__min(n, mod_route_capacity(c->context, capacity));
+   case MOD_SELECT_NONE: return 0;
+   default: return n;
+   }
 }
 
-MOD__FN int mod__has_router_loss(const mod_config *c, int block)
+/* Slots of a path that rows choose, in a sequence of any length. */
+MOD__FN int mod__slots(const mod_config *c, int block, const mod__router *r)
 {
-   return mod__has_router(c, block) && mod__block_of(c, block).capacity < 1 &&
-          (c->causal == MOD_CAUSAL_ROUTER || c->causal == MOD_CAUSAL_BOTH);
+   mod_block_config b = mod__block_of(c, block);
+   if (!r->up) return mod__selected(c, MOD_SELECT_TOKEN, r->share, c->context);
+   return mod_route_slots(mod__selected(c, b.select, b.capacity, c->context), r->share * c->choices);
+}
+
+MODDEF int mod_config_paths(const mod_config *cfg)
+{
+   mod_config c;
+   int l, paths = 1;
+   if (mod__settle(cfg, &c, NULL) != MOD_RESULT_OK) return 0;
+   for (l = 0; l < c.n_layers; ++l) {
+      if (mod__router_of(&c, l, MOD__OF_KV).best) paths = mod__max(paths, 2);
+      if (mod__router_of(&c, l, MOD__OF_EXPERTS).best) paths = 2 + c.n_experts;
+   }
+   return paths;
 }
 
 /* --- the parameters: one table says which there are, their shapes, and how they start --- */
 
 enum {
-   MOD__EMBED, MOD__POSITION, MOD__NORM_GAIN, MOD__NORM_BIAS, MOD__HEAD, /* the model's own (block -1) */
+   MOD__EMBED, MOD__INPUT, MOD__INPUT_BIAS, MOD__POSITION, /* the model's own (block -1) */
+   MOD__NORM_GAIN, MOD__NORM_BIAS, MOD__HEAD, MOD__HEAD_BIAS,
    MOD__NORM1_GAIN, MOD__NORM1_BIAS, MOD__WQ, MOD__BQ, MOD__WK, MOD__BK, MOD__WV, MOD__BV, MOD__WO, MOD__BO,
    MOD__NORM2_GAIN, MOD__NORM2_BIAS, MOD__W1, MOD__B1, MOD__WG, MOD__BG, MOD__W2, MOD__B2,
-   MOD__ROUTER, MOD__PREDICTOR_W1, MOD__PREDICTOR_B1, MOD__PREDICTOR_W2, MOD__PREDICTOR_B2,
-   MOD__SLOTS, MOD__BLOCK_SLOT = MOD__NORM1_GAIN
+   MOD__ROUTER, MOD__PREDICTOR_W1, MOD__PREDICTOR_B1, MOD__PREDICTOR_W2, MOD__PREDICTOR_B2, /* of MOD__OF_BLOCK; the next */
+   MOD__ROUTER_SLOTS = MOD__PREDICTOR_B2 + 1 - MOD__ROUTER,                /* so many are of MOD__OF_KV, then of MOD__OF_EXPERTS */
+   MOD__SLOTS = MOD__ROUTER + MOD__ROUTERS * MOD__ROUTER_SLOTS, MOD__BLOCK_SLOT = MOD__NORM1_GAIN
 };
 
 typedef struct mod__spec {
@@ -4257,11 +4518,12 @@ typedef struct mod__spec {
    int rows, cols;  /* cols 0: a vector of `rows` numbers */
    double std, value; /* starts as N(0, std), or as `value` where std is 0 */
    int decay, predictor;
+   int experts; /* 0, or: so many of these, one after the other */
 } mod__spec;
 
 MOD__FN mod__spec mod__matrix(const char *name, int in, int out, double std)
 {
-   mod__spec s = {name, 0, 0, 0, 0, 1, 0};
+   mod__spec s = {name, 0, 0, 0, 0, 1, 0, 0};
    s.rows = in;
    s.cols = out;
    s.std = std;
@@ -4270,30 +4532,57 @@ MOD__FN mod__spec mod__matrix(const char *name, int in, int out, double std)
 
 MOD__FN mod__spec mod__vector(const char *name, int n, double value)
 {
-   mod__spec s = {name, 0, 0, 0, 0, 0, 0};
+   mod__spec s = {name, 0, 0, 0, 0, 0, 0, 0};
    s.rows = n;
    s.value = value;
    return s;
+}
+
+/* A router, or a part of its predictor. */
+MOD__FN int mod__router_spec(const mod_config *c, int block, int slot, mod__spec *s)
+{
+   static const char *const names[MOD__ROUTERS][5] = {
+      {"router", "predictor.w1", "predictor.b1", "predictor.w2", "predictor.b2"},
+      {"kv.router", "kv.predictor.w1", "kv.predictor.b1", "kv.predictor.w2", "kv.predictor.b2"},
+      {"mlp.router", "mlp.predictor.w1", "mlp.predictor.b1", "mlp.predictor.w2", "mlp.predictor.b2"}};
+   int which = (slot - MOD__ROUTER) / MOD__ROUTER_SLOTS, d = c->d_model, hidden = mod__max(16, d / 4);
+   mod__router r = mod__router_of(c, block, which);
+   const char *name = names[which][(slot - MOD__ROUTER) % MOD__ROUTER_SLOTS];
+   switch (MOD__ROUTER + (slot - MOD__ROUTER) % MOD__ROUTER_SLOTS) {
+   case MOD__ROUTER: *s = mod__matrix(name, d, r.columns, 0.02); break;
+   case MOD__PREDICTOR_W1: *s = mod__matrix(name, d, hidden, 0.02); break;
+   case MOD__PREDICTOR_B1: *s = mod__vector(name, hidden, 0); break;
+   case MOD__PREDICTOR_W2: *s = mod__matrix(name, hidden, r.paths, 0); break;
+   default: /* the base rate */
+      *s = mod__vector(name, r.paths, r.predictor ? mod__log64(r.share) - mod__log64(1 - r.share) : 0);
+   }
+   s->decay = 0;
+   s->predictor = (slot - MOD__ROUTER) % MOD__ROUTER_SLOTS > 0;
+   return s->predictor ? r.predictor : r.columns > 0;
 }
 
 /* *s describes the tensor in a slot of a block (-1: the model); 0 if this model has none there. */
 MOD__FN int mod__spec_of(const mod_config *c, int block, int slot, mod__spec *s)
 {
    const double std = 0.02, out_std = std / sqrt(2.0 * c->n_layers);
-   int d = c->d_model, kv = d / c->n_heads * c->n_kv_heads, ff = c->d_ff, hidden = mod__max(16, d / 4);
+   int d = c->d_model, kv = d / c->n_heads * c->n_kv_heads, ff = c->d_ff;
    int bias = c->bias == MOD_BIAS_ON, norm_bias = bias && c->norm == MOD_NORM_LAYER;
-   int gated = c->activation == MOD_ACTIVATION_SWIGLU;
-   double capacity;
+   int gated = c->activation == MOD_ACTIVATION_SWIGLU, pooled = c->head >= MOD_HEAD_CLASS, has;
    if ((block < 0) != (slot < MOD__BLOCK_SLOT)) return 0;
    switch (slot) {
-   case MOD__EMBED: *s = mod__matrix("embed", c->vocab_size, d, std); return 1;
+   case MOD__EMBED: *s = mod__matrix("embed", c->vocab_size, d, std); return !c->n_inputs;
+   case MOD__INPUT: *s = mod__matrix("input", c->n_inputs, d, std); return c->n_inputs > 0;
+   case MOD__INPUT_BIAS: *s = mod__vector("input.bias", d, 0); return c->n_inputs && bias;
    case MOD__POSITION:
       *s = mod__matrix("position", c->context, d, std);
       s->decay = 0;
       return c->position == MOD_POSITION_LEARNED;
    case MOD__NORM_GAIN: *s = mod__vector("norm.gain", d, 1); return 1;
    case MOD__NORM_BIAS: *s = mod__vector("norm.bias", d, 0); return norm_bias;
-   case MOD__HEAD: *s = mod__matrix("head", d, c->vocab_size, std); return c->head == MOD_HEAD_UNTIED;
+   case MOD__HEAD:
+      *s = mod__matrix("head", d, pooled ? c->n_outputs : c->vocab_size, std);
+      return c->head != MOD_HEAD_TIED;
+   case MOD__HEAD_BIAS: *s = mod__vector("head.bias", c->n_outputs, 0); return pooled && bias;
 
    case MOD__NORM1_GAIN: *s = mod__vector("norm1.gain", d, 1); return 1;
    case MOD__NORM1_BIAS: *s = mod__vector("norm1.bias", d, 0); return norm_bias;
@@ -4307,32 +4596,16 @@ MOD__FN int mod__spec_of(const mod_config *c, int block, int slot, mod__spec *s)
    case MOD__BO: *s = mod__vector("attn.bo", d, 0); return bias;
    case MOD__NORM2_GAIN: *s = mod__vector("norm2.gain", d, 1); return 1;
    case MOD__NORM2_BIAS: *s = mod__vector("norm2.bias", d, 0); return norm_bias;
-   case MOD__W1: *s = mod__matrix("mlp.w1", d, ff, std); return 1;
-   case MOD__B1: *s = mod__vector("mlp.b1", ff, 0); return bias;
-   case MOD__WG: *s = mod__matrix("mlp.wg", d, ff, std); return gated;
-   case MOD__BG: *s = mod__vector("mlp.bg", ff, 0); return gated && bias;
-   case MOD__W2: *s = mod__matrix("mlp.w2", ff, d, out_std); return 1;
-   case MOD__B2: *s = mod__vector("mlp.b2", d, 0); return bias;
-   case MOD__ROUTER:
-      *s = mod__matrix("router", d, 1, std);
-      s->decay = 0;
-      return mod__has_router(c, block);
-   default: break;
+   case MOD__W1: *s = mod__matrix("mlp.w1", d, ff, std); has = 1; break;
+   case MOD__B1: *s = mod__vector("mlp.b1", ff, 0); has = bias; break;
+   case MOD__WG: *s = mod__matrix("mlp.wg", d, ff, std); has = gated; break;
+   case MOD__BG: *s = mod__vector("mlp.bg", ff, 0); has = gated && bias; break;
+   case MOD__W2: *s = mod__matrix("mlp.w2", ff, d, out_std); has = 1; break;
+   case MOD__B2: *s = mod__vector("mlp.b2", d, 0); has = bias; break;
+   default: return mod__router_spec(c, block, slot, s);
    }
-   if (!mod__has_predictor(c, block)) return 0;
-   capacity = mod__block_of(c, block).capacity;
-   switch (slot) {
-   case MOD__PREDICTOR_W1: *s = mod__matrix("predictor.w1", d, hidden, std); break;
-   case MOD__PREDICTOR_B1: *s = mod__vector("predictor.b1", hidden, 0); break;
-   case MOD__PREDICTOR_W2: *s = mod__matrix("predictor.w2", hidden, 1, 0); break;
-   case MOD__PREDICTOR_B2: /* the base rate */
-      *s = mod__vector("predictor.b2", 1, mod__log64(capacity) - mod__log64(1 - capacity));
-      break;
-   default: return 0;
-   }
-   s->decay = 0;
-   s->predictor = 1;
-   return 1;
+   if (mod__block_of(c, block).mlp != MOD_MLP_PLAIN) s->experts = c->n_experts;
+   return has;
 }
 
 enum { MOD__NAME = 32 };
@@ -4340,7 +4613,8 @@ enum { MOD__NAME = 32 };
 struct mod_model {
    mod_config config; /* resolved; its blocks point to the list below */
    mod_block_config *blocks; /* [n_layers] */
-   double *theta;            /* [n_layers] */
+   int paths;                /* mod_config_paths */
+   double *theta, *measured; /* [paths][n_layers]; measured: room for calibration */
    mod_param *param;         /* [n_tensors] in stored order */
    int *index;               /* [n_layers + 1][MOD__SLOTS]: which parameter is in a slot; row 0 is the model's own */
    mod_real *params;         /* [n_params] */
@@ -4348,6 +4622,8 @@ struct mod_model {
    int n_tensors;
    mod_allocator allocator; /* of mod_model_create */
 };
+
+MOD__FN size_t mod__thetas(const mod_model *m) { return (size_t)m->paths * (size_t)m->config.n_layers; }
 
 /* "blocks.12.attn.wq" */
 MOD__FN void mod__name(char *out, int block, const char *suffix)
@@ -4368,7 +4644,7 @@ MOD__FN void mod__name(char *out, int block, const char *suffix)
 /* Walks all parameters in stored order: counts them, and fills the model's table if there is a model. */
 MOD__FN int mod__enumerate(const mod_config *c, mod_model *m, char *names, size_t *n_params, int *n_tensors)
 {
-   int block, slot, count = 0;
+   int block, slot, i, count = 0;
    size_t total = 0, n;
    for (block = -1; block < c->n_layers; ++block)
       for (slot = 0; slot < MOD__SLOTS; ++slot) {
@@ -4376,16 +4652,19 @@ MOD__FN int mod__enumerate(const mod_config *c, mod_model *m, char *names, size_
          int has = mod__spec_of(c, block, slot, &s);
          if (m) m->index[(size_t)(block + 1) * MOD__SLOTS + (size_t)slot] = has ? count : -1;
          if (!has) continue;
-         n = (size_t)s.rows * (size_t)(s.cols ? s.cols : 1); /* < 2^36: overflows a 32-bit size_t */
-         if (s.cols && n / (size_t)s.cols != (size_t)s.rows) return 0;
+         if (!mod__mul(&n, (size_t)s.rows, (size_t)(s.cols ? s.cols : 1)) ||
+             !mod__mul(&n, n, (size_t)(s.experts ? s.experts : 1)))
+            return 0;
          if (m) {
             mod_param *p = m->param + count;
             char *name = names + (size_t)count * MOD__NAME;
             mod__name(name, block, s.name);
             p->name = name;
-            p->n_dim = s.cols ? 2 : 1;
-            p->dim[0] = s.rows;
-            p->dim[1] = s.cols ? s.cols : 1;
+            p->dim[0] = s.experts;
+            p->n_dim = s.experts > 0;
+            p->dim[p->n_dim++] = s.rows;
+            if (s.cols) p->dim[p->n_dim++] = s.cols;
+            for (i = p->n_dim; i < 3; ++i) p->dim[i] = 1;
             p->offset = total;
             p->count = n;
             p->decay = s.decay;
@@ -4406,12 +4685,12 @@ MOD__FN mod_result mod__model_layout(const mod_config *c, mod_arena *a, mod_mode
    void *model, *blocks, *theta, *param, *index, *names, *params;
    size_t n_params, layers = (size_t)c->n_layers;
    mod_model *m;
-   int n_tensors, i;
+   int n_tensors, i, paths = mod_config_paths(c);
    if (!mod__enumerate(c, NULL, NULL, &n_params, &n_tensors))
       return mod__error(err, MOD_RESULT_MEMORY, "the model is too large for this machine's addresses", -1, -1);
    if (mod_arena_push(a, 1, sizeof *m, &model, err) ||
        mod_arena_push(a, layers, sizeof(mod_block_config), &blocks, err) ||
-       mod_arena_push(a, layers, sizeof(double), &theta, err) ||
+       mod_arena_push(a, 2 * layers * (size_t)paths, sizeof(double), &theta, err) ||
        mod_arena_push(a, (size_t)n_tensors, sizeof(mod_param), &param, err) ||
        mod_arena_push(a, (layers + 1) * MOD__SLOTS, sizeof(int), &index, err) ||
        mod_arena_push(a, (size_t)n_tensors, MOD__NAME, &names, err) ||
@@ -4424,7 +4703,9 @@ MOD__FN mod_result mod__model_layout(const mod_config *c, mod_arena *a, mod_mode
    m->blocks = (mod_block_config *)blocks;
    for (i = 0; i < c->n_layers; ++i) m->blocks[i] = mod__block_of(c, i);
    m->config.blocks = m->blocks;
+   m->paths = paths;
    m->theta = (double *)theta;
+   m->measured = m->theta + layers * (size_t)paths;
    m->param = (mod_param *)param;
    m->index = (int *)index;
    m->params = (mod_real *)params;
@@ -4486,7 +4767,7 @@ MODDEF mod_result mod_model_randomize(mod_model *model, uint64_t seed, mod_error
          for (i = 0; i < p->count; ++i)
             p->data[i] = (mod_real)(s.std > 0 ? s.std * mod_random_normal(seed, stream, i) : s.value);
       }
-   memset(model->theta, 0, (size_t)model->config.n_layers * sizeof *model->theta);
+   memset(model->theta, 0, mod__thetas(model) * sizeof *model->theta);
    return mod__ok(err);
 }
 
@@ -4525,15 +4806,22 @@ MODDEF int mod_model_find(const mod_model *model, const char *name)
    >>blocks  Blocks, and the forward pass over them
    ================================================================================================================= */
 
-/* A forward pass under way. */
 /* What a session keeps of every block: the keys and values of the rows that the block took, and where they stand. */
 typedef struct mod__cache {
    int length;      /* rows that there is room for in a block */
    int *start;      /* [n_layers][2]: 0 and the rows so far, as mod_rows has it */
    int *position;   /* [n_layers][length] */
    mod_real *k, *v; /* [n_layers][length][kv width], rotated; NULL while measuring */
+   int *used;       /* [n_layers][mod__used] rows that each path of a token-choice holds */
 } mod__cache;
 
+/* Of a path over the sequences of a step: midpoints between the k-th and the next deciding logit. */
+typedef struct mod__cutoff {
+   double sum;
+   int64_t count;
+} mod__cutoff;
+
+/* A forward pass under way. */
 typedef struct mod__pass {
    const mod_config *c;
    const mod_model *model; /* NULL while measuring */
@@ -4544,51 +4832,311 @@ typedef struct mod__pass {
    mod_rows *rows;   /* the real tokens */
    mod_tensor *rope; /* table of rotations, or NULL */
    mod_tensor *loss, loss_copy;
-   double tokens;                 /* what the auxiliary losses divide by */
-   int router_losses, predictors; /* blocks that have them */
-   mod_block_stats *stats;        /* these three are NULL while measuring */
-   int *kept;
-   unsigned char *entered; /* of each row: did any routed block take it? */
+   double tokens; /* what the auxiliary losses divide by */
+   int router_losses, predictors, balanced; /* routers that have them */
+   mod_block_stats *stats;                  /* these four are NULL while measuring */
+   int *kept, *expert_rows;
+   unsigned char *entered;  /* of each row: did any routed block take it? */
    const mod__cache *cache; /* NULL outside a session; in one, only the last token gets logits */
    int first;               /* position of the first token */
+   double *calibrated;      /* NULL, or [paths][n_layers]: thresholds by this pass */
+   int too_few;             /* 1: a path took all rows, so that it has none */
+   mod__cutoff *cutoff;     /* NULL, or [paths][n_layers] */
 } mod__pass;
 
-/* The parameter in a slot as a leaf of the tape; NULL if the model has none there. */
-MOD__FN mod_tensor *mod__weight(mod__pass *p, int block, int slot)
+/* The parameter in a slot (of experts, number e) as a leaf of the tape; NULL if the model has none there. */
+MOD__FN mod_tensor *mod__weight(mod__pass *p, int block, int e, int slot)
 {
+   mod__spec s;
+   mod_real *data = NULL, *grad = p->grads;
+   int dim[2], has = mod__spec_of(p->c, block, slot, &s);
+   if (!has) return NULL;
+   dim[0] = s.rows;
+   dim[1] = s.cols;
    if (p->model) {
-      int i = p->model->index[(size_t)(block + 1) * MOD__SLOTS + (size_t)slot];
-      const mod_param *w = p->model->param + i;
-      return i < 0 ? NULL : mod_leaf(p->t, w->data, p->grads ? p->grads + w->offset : NULL, w->n_dim, w->dim);
-   } else {
-      mod__spec s;
-      int dim[2], has = mod__spec_of(p->c, block, slot, &s);
-      dim[0] = has ? s.rows : 0;
-      dim[1] = has ? s.cols : 0;
-      return has ? mod_leaf(p->t, NULL, p->grads, s.cols ? 2 : 1, dim) : NULL;
+      const mod_param *w = p->model->param + p->model->index[(size_t)(block + 1) * MOD__SLOTS + (size_t)slot];
+      size_t at = s.experts ? w->count / (size_t)s.experts * (size_t)e : 0;
+      data = w->data + at;
+      grad = p->grads ? p->grads + w->offset + at : NULL;
    }
+   return mod_leaf(p->t, data, grad, s.cols ? 2 : 1, dim);
 }
 
 /* x W + b */
-MOD__FN mod_tensor *mod__linear(mod__pass *p, int block, mod_tensor *x, int weight, int bias)
+MOD__FN mod_tensor *mod__linear(mod__pass *p, int block, int e, mod_tensor *x, int weight, int bias)
 {
-   mod_tensor *y = mod_matmul(p->t, x, mod__weight(p, block, weight)), *b = mod__weight(p, block, bias);
+   mod_tensor *y = mod_matmul(p->t, x, mod__weight(p, block, e, weight)), *b = mod__weight(p, block, e, bias);
    return b ? mod_bias(p->t, y, b) : y;
 }
 
 MOD__FN mod_tensor *mod__norm_of(mod__pass *p, int block, mod_tensor *x, int gain, int bias)
 {
-   return mod__norm(p->t, x, mod__weight(p, block, gain), mod__weight(p, block, bias), p->c->norm_eps, p->c->norm);
+   return mod__norm(p->t, x, mod__weight(p, block, 0, gain), mod__weight(p, block, 0, bias), p->c->norm_eps,
+                    p->c->norm);
 }
 
-MOD__FN void mod__show(mod__pass *p, int block, mod_site site, const mod_rows *rows, const mod_tensor *x)
+MOD__FN void mod__show(mod__pass *p, int block, int site, const mod_rows *rows, const mod_tensor *x)
 {
    if (p->batch->probe && !p->t->desc.measure && p->t->error.code == MOD_RESULT_OK)
-      p->batch->probe(p->batch->probe_user, block, site, rows, x);
+      p->batch->probe(p->batch->probe_user, block, (mod_site)site, rows, x);
 }
 
-/* In a session: appends the rows that block l takes now to its cache; *k and *v become all of it, whose rows are
-   returned. */
+/* Dropout after the embedding (l = -1), attention (site 0) and MLP (site 1) of a block, if there is any. */
+MOD__FN mod_tensor *mod__drop_out(mod__pass *p, int l, int site, mod_tensor *x, const mod_rows *rows)
+{
+   uint64_t stream = mod_random_substream(mod_random_stream("dropout"), p->batch->step);
+   if (!(p->batch->dropout > 0)) return x;
+   stream = mod_random_substream(stream, (uint64_t)(2 * (l + 1) + site));
+   return mod_dropout(p->t, x, rows, p->batch->dropout, p->batch->seed, stream, p->batch->first_id);
+}
+
+/* After what was made since `mark`: x, which is older, becomes y. Forward only: its numbers move into x and their memory
+   is free again. While measuring: likewise the descriptions, so that a small buffer measures any depth. */
+MOD__FN mod_tensor *mod__move(mod__pass *p, mod_mark mark, mod_tensor *x, mod_tensor *y)
+{
+   mod_tape *t = p->t;
+   if (!y) return NULL;
+   if (t->desc.forward_only) {
+      if (!t->desc.measure && y->data != x->data && mod__count(y))
+         memcpy(x->data, y->data, mod__count(y) * sizeof(mod_real));
+      mod_tape_rewind(t, mark, NULL);
+      return x;
+   }
+   if (!t->desc.measure) return y;
+   *x = *y;
+   if (p->loss) {
+      p->loss_copy = *p->loss;
+      p->loss = &p->loss_copy;
+   }
+   t->stub.used = mark.described;
+   return x;
+}
+
+/* --- routers: who decides, and who is taken --- */
+
+/* The parts of a router in a block. */
+MOD__FN int mod__part_of(int which, int slot) { return slot + which * MOD__ROUTER_SLOTS; }
+
+/* loss += weight term */
+MOD__FN void mod__add_loss(mod__pass *p, mod_tensor *term, double weight)
+{
+   if (!term || !p->grads || !(p->batch->targets || p->batch->values)) return;
+   term = mod_scale(p->t, term, weight);
+   p->loss = p->loss ? mod_add(p->t, p->loss, term) : term;
+}
+
+/* BCE(logit, was it taken?) of one path of a router; *mean += its share of the mean over paths and routers. */
+MOD__FN void mod__routing_loss(mod__pass *p, mod_tensor *logit, const unsigned char *taken, double weight, int paths,
+                               int routers, double *mean)
+{
+   mod_tensor *bce = mod_bce_logits(p->t, logit, taken, p->tokens);
+   if (!bce) return;
+   *mean += bce->value / paths / routers;
+   mod__add_loss(p, bce, weight / paths / routers);
+}
+
+/* How the causal rule would have decided, against what the top-k took. */
+MOD__FN void mod__compare(mod__pass *p, double theta, const mod_rows *rows, const mod_tensor *logit,
+                          const unsigned char *taken, mod_path_stats *s)
+{
+   int i;
+   s->decided = 1;
+   for (i = 0; i < rows->n; ++i) {
+      double x = (double)logit->data[i];
+      int yes = x > theta;
+      if (mod__nan(x)) mod_tape_fail(p->t, MOD_RESULT_NUMERIC, "a deciding logit is NaN", rows->position[i]);
+      s->predicted += yes;
+      s->hits += yes && taken[i];
+      s->agree += yes == taken[i];
+   }
+}
+
+/* Where a threshold would have to lie: over all rows of the pass, and, as a mean, between the rows of each sequence. */
+MOD__FN void mod__find_cutoff(mod__pass *p, int path, const mod__router *r, const mod_rows *rows,
+                              const mod_tensor *logit)
+{
+   int s, k;
+   if (p->t->desc.measure || mod__find_nan(logit->data, rows->n) >= 0) return; /* with a NaN the pass fails */
+   if (p->calibrated) {
+      k = mod__share_of(rows->n, r->share, r->up);
+      if (k >= rows->n) p->too_few = 1;
+      else p->calibrated[path] = (double)mod__score_of(mod__kth_key(logit->data, rows->n, k + 1));
+   }
+   for (s = 0; s < rows->n_seqs && p->cutoff; ++s) {
+      int n = rows->start[s + 1] - rows->start[s];
+      const mod_real *x = logit->data + rows->start[s];
+      k = mod__share_of(n, r->share, r->up);
+      if (k >= n) continue;
+      p->cutoff[path].sum +=
+         0.5 * ((double)mod__score_of(mod__kth_key(x, n, k)) + (double)mod__score_of(mod__kth_key(x, n, k + 1)));
+      ++p->cutoff[path].count;
+   }
+}
+
+/* The scores of a router, x w, and (*logit) what decides causally: the predictor's logits, if it has one. */
+MOD__FN mod_tensor *mod__score(mod__pass *p, int l, int which, const mod_rows *rows, mod_tensor *x, mod_tensor **logit)
+{
+   static const int site[MOD__ROUTERS] = {MOD_SITE_SCORE, MOD_SITE_KV_SCORE, MOD_SITE_EXPERT_SCORE};
+   mod_tape *t = p->t;
+   mod_tensor *r = *logit = mod_matmul(t, x, mod__weight(p, l, 0, mod__part_of(which, MOD__ROUTER))), *u;
+   int i;
+   mod__show(p, l, site[which], rows, r);
+   if (!r || !mod__router_of(p->c, l, which).predictor) return r;
+   for (i = 0; !t->desc.measure && i < rows->n; ++i)
+      if (mod__find_nan(r->data + (size_t)i * (size_t)mod__cols(r), mod__cols(r)) >= 0)
+         mod_tape_fail(t, MOD_RESULT_NUMERIC, "a score is NaN", rows->position[i]);
+   /* will the top-k take this row? gelu(u W1 + b1) W2 + b2, u = rmsnorm(stop_grad(x)): x feels nothing of it */
+   u = mod_rmsnorm(t, mod_stop_grad(t, x), NULL, p->c->norm_eps);
+   u = mod_gelu(t, mod__linear(p, l, 0, u, mod__part_of(which, MOD__PREDICTOR_W1),
+                               mod__part_of(which, MOD__PREDICTOR_B1)));
+   *logit = mod__linear(p, l, 0, u, mod__part_of(which, MOD__PREDICTOR_W2), mod__part_of(which, MOD__PREDICTOR_B2));
+   mod__show(p, l, site[which] + 1, rows, *logit);
+   return r;
+}
+
+/* Path j of a router takes, in top-k mode, its best rows; causally those whose deciding logit is above its threshold. */
+MOD__FN const mod_rows *mod__take_rows(mod__pass *p, int l, int which, int j, const mod_rows *rows, mod_tensor *score,
+                                       mod_tensor *logit, mod_path_stats *stats)
+{
+   mod_tape *t = p->t;
+   mod__router r = mod__router_of(p->c, l, which);
+   int path = (r.path + j) * p->c->n_layers + l, causal = p->batch->mode == MOD_MODE_CAUSAL;
+   double theta = p->model ? p->model->theta[path] : 0;
+   const mod_rows *kept;
+   unsigned char *taken;
+   if (causal && r.decides) {
+      kept = mod_rows_threshold(t, rows, logit, theta);
+   } else {
+      if (!causal && !r.up && r.share < p->batch->least_capacity) r.share = p->batch->least_capacity;
+      kept = mod__rows_select(t, rows, score, r.share, r.up, 0, 0);
+   }
+   if (!kept) return NULL;
+   stats->tokens += rows->n;
+   stats->kept += kept->n;
+   if (causal || !r.decides) return kept;
+   mod__find_cutoff(p, path, &r, rows, logit);
+   taken = mod_rows_mask(t, rows, kept);
+   if (taken) mod__compare(p, theta, rows, logit, taken, stats);
+   if (r.loss)
+      mod__routing_loss(p, score, taken, p->c->router_loss, r.paths, p->router_losses, &p->out->router_bce);
+   if (r.predictor)
+      mod__routing_loss(p, logit, taken, p->c->predictor_loss, r.paths, p->predictors, &p->out->predictor_bce);
+   return kept;
+}
+
+/* Numbers of a token-choice that a session carries from piece to piece: of the block and its experts. */
+MOD__FN int mod__used(const mod_config *c) { return 2 + c->n_experts + c->n_noops; }
+
+/* Rows choose among the paths of a router by its scores z; *p = softmax(z). The losses: of each sequence, with n rows,
+   E sum_e f_e P_e, f_e the share of all choices that want path e of E and P_e the mean of p_e; and the mean of
+   (log sum exp z)^2. Sequences count by their rows: the sums over rows are divided by the tokens of the step. */
+MOD__FN mod_tensor *mod__let_choose(mod__pass *p, int l, int which, const mod_rows *rows, mod_tensor *z, int choices,
+                                    mod_rows **out, int64_t *dropped)
+{
+   mod_tape *t = p->t;
+   mod__router r = mod__router_of(p->c, l, which);
+   int slots = mod__slots(p->c, l, &r), s, i, e, causal = p->batch->mode == MOD_MODE_CAUSAL;
+   mod_tensor *prob = mod_softmax(t, z), *wanted, *term;
+   void *chosen = NULL;
+   int *used = p->cache && p->cache->used
+                  ? p->cache->used + l * mod__used(p->c) + (which == MOD__OF_EXPERTS ? 2 : 0) : NULL;
+   if (!causal && !r.up) slots = mod__max(slots, mod_route_slots(p->c->context, p->batch->least_capacity));
+   if (!rows || !prob || !mod__take(t, (size_t)rows->n_seqs * (size_t)r.columns, sizeof(int), &chosen) ||
+       !mod_rows_choose(t, rows, z, choices, r.paths, slots, used, (int *)chosen, out))
+      return NULL;
+   for (s = 0; s < rows->n_seqs && chosen; ++s)
+      for (e = 0; e < r.paths; ++e)
+         *dropped += ((int *)chosen)[s * r.columns + e] - (out[e]->start[s + 1] - out[e]->start[s]);
+   if (causal) return prob;
+   if ((wanted = mod__zeros(t, prob, r.columns)) == NULL) return NULL;
+   for (s = 0; s < rows->n_seqs && chosen; ++s)
+      for (i = rows->start[s]; i < rows->start[s + 1]; ++i)
+         for (e = 0; e < r.columns; ++e)
+            wanted->data[i * r.columns + e] = (mod_real)(((int *)chosen)[s * r.columns + e] * (double)r.columns /
+               choices / (rows->start[s + 1] - rows->start[s]) / p->tokens);
+   term = mod_sum(t, mod_mul(t, prob, wanted));
+   if (term && chosen) p->out->balance_loss += (double)term->data[0] / p->balanced;
+   mod__add_loss(p, term, p->c->balance_loss / p->balanced);
+   term = mod_logsumexp(t, z);
+   term = mod_scale(t, mod_sum(t, mod_mul(t, term, term)), 1 / p->tokens);
+   if (term && chosen) p->out->z_loss += (double)term->data[0] / p->balanced;
+   mod__add_loss(p, term, p->c->z_loss / p->balanced);
+   return prob;
+}
+
+/* Scores of the controls, which look at no token: uniform in [0, 1), keyed so that batching and chunking do not move them;
+   or 1 where a position is taken and 0 where it is not. */
+MOD__FN mod_tensor *mod__control(mod__pass *p, int l, int which, int select, double capacity)
+{
+   const mod_rows *rows = p->rows;
+   mod_tensor *u;
+   uint64_t stream = mod_random_substream(mod_random_stream(which == MOD__OF_KV ? "select.kv" : "select"), p->batch->step);
+   int s, i, dim[2] = {0, 1}, step = (int)mod__ceil_inverse(capacity), k = mod_route_capacity(p->c->context, capacity);
+   stream = mod_random_substream(stream, (uint64_t)l);
+   dim[0] = rows->n;
+   u = mod__output(p->t, 2, dim, rows->ragged ? rows->n_max : 0, NULL, NULL, NULL, NULL);
+   if (!u || p->t->desc.measure) return u;
+   for (s = 0; s < rows->n_seqs; ++s)
+      for (i = rows->start[s]; i < rows->start[s + 1]; ++i) {
+         int at = rows->position[i];
+         uint64_t bits = mod_random_bits(p->batch->seed, mod_random_substream(stream, p->batch->first_id + (uint64_t)s),
+                                         (uint64_t)at);
+         u->data[i] = select == MOD_SELECT_STOCHASTIC ? (mod_real)((double)(bits >> 40) / 16777216.0) /* exact */
+                      : (mod_real)(select == MOD_SELECT_EVERY ? at % step == 0 : select == MOD_SELECT_FIRST && at < k);
+      }
+   return u;
+}
+
+/* Which rows enter block l (MOD__OF_BLOCK), or are its keys and values (MOD__OF_KV). *score: what to gate them with, or NULL. */
+MOD__FN const mod_rows *mod__select(mod__pass *p, int l, int which, mod_tensor *x, mod_tensor **score)
+{
+   mod_tape *t = p->t;
+   mod_block_config b = mod__block_of(p->c, l);
+   int select = which == MOD__OF_KV ? b.kv_select : b.select, causal = p->batch->mode == MOD_MODE_CAUSAL;
+   double c = which == MOD__OF_KV ? b.kv_capacity : b.capacity;
+   mod_path_stats stats;
+   mod_rows *kept = NULL;
+   mod_tensor *r, *logit, *prob;
+   int64_t dropped = 0;
+   *score = NULL;
+   if (!causal && c < p->batch->least_capacity) c = p->batch->least_capacity;
+   memset(&stats, 0, sizeof stats);
+   switch (select) {
+   case MOD_SELECT_ALL: return p->rows;
+   case MOD_SELECT_LEARNED: {
+      const mod_rows *taken;
+      *score = r = mod__score(p, l, which, p->rows, x, &logit);
+      taken = mod__take_rows(p, l, which, 0, p->rows, r, logit, &stats);
+      if (p->stats && which == MOD__OF_KV) p->stats[l].kv = stats;
+      if (p->stats && which == MOD__OF_BLOCK) {
+         p->stats[l].decided = stats.decided;
+         p->stats[l].predicted = stats.predicted;
+         p->stats[l].hits = stats.hits;
+         p->stats[l].agree = stats.agree;
+      }
+      return taken;
+   }
+   case MOD_SELECT_TOKEN:
+      r = mod__score(p, l, which, p->rows, x, &logit);
+      if ((prob = mod__let_choose(p, l, which, p->rows, r, 1, &kept, &dropped)) == NULL) return NULL;
+      *score = mod_slice(t, prob, 1, 0, 1);
+      if (p->stats) p->stats[l].dropped += dropped;
+      return kept;
+   default:
+      r = mod__control(p, l, which, select, c);
+      if (select == MOD_SELECT_STOCHASTIC) {
+         mod__show(p, l, which == MOD__OF_KV ? MOD_SITE_KV_SCORE : MOD_SITE_SCORE, p->rows, r);
+         if (!causal || c >= 1) return mod_rows_topk(t, p->rows, r, c);
+         return mod_rows_threshold(t, p->rows, r, 1 - c);
+      }
+      return mod__rows_select(t, p->rows, r, 0, 0, 0, mod__selected(p->c, select, c, p->rows->length_max));
+   }
+}
+
+/* --- the block's parts --- */
+
+/* In a session: appends the rows that are keys and values of block l now to its cache; *k and *v become all of it, whose
+   rows are returned. */
 MOD__FN const mod_rows *mod__remember(mod__pass *p, int l, const mod_rows *rows, mod_tensor **k, mod_tensor **v)
 {
    const mod__cache *c = p->cache;
@@ -4618,188 +5166,139 @@ MOD__FN const mod_rows *mod__remember(mod__pass *p, int l, const mod_rows *rows,
    return all;
 }
 
-/* attn(x) = attention(rope(x Wq), rope(x Wk), x Wv) Wo, among the rows given, at their original positions */
-MOD__FN mod_tensor *mod__attn(mod__pass *p, int l, mod_tensor *x, const mod_rows *rows)
+/* attn(x) = attention(rope(x Wq), rope(y Wk), g * (y Wv)) Wo, of the rows given, at their original positions. y: the rows
+   that are keys and values, x itself unless these are selected apart; g: their gate, or NULL. */
+MOD__FN mod_tensor *mod__attn(mod__pass *p, int l, mod_tensor *x, const mod_rows *rows, mod_tensor *y,
+                              const mod_rows *keys, mod_tensor *g)
 {
    mod_tape *t = p->t;
-   mod_tensor *q = mod__linear(p, l, x, MOD__WQ, MOD__BQ);
-   mod_tensor *k = mod__linear(p, l, x, MOD__WK, MOD__BK);
-   mod_tensor *v = mod__linear(p, l, x, MOD__WV, MOD__BV);
-   const mod_rows *keys = rows;
+   mod_tensor *q = mod__linear(p, l, 0, x, MOD__WQ, MOD__BQ);
+   mod_tensor *k = mod__linear(p, l, 0, y, MOD__WK, MOD__BK);
+   mod_tensor *v = mod__linear(p, l, 0, y, MOD__WV, MOD__BV);
+   if (g) v = mod_mul(t, v, g);
    if (p->rope) {
       q = mod_rope(t, q, rows, p->rope);
-      k = mod_rope(t, k, rows, p->rope);
+      k = mod_rope(t, k, keys, p->rope);
    }
-   if (p->cache) keys = mod__remember(p, l, rows, &k, &v);
-   x = mod_attention(t, q, k, v, rows, keys, p->c->n_heads, p->c->n_kv_heads, MOD_MASK_CAUSAL);
-   return mod__linear(p, l, x, MOD__WO, MOD__BO);
+   if (p->cache) keys = mod__remember(p, l, keys, &k, &v);
+   if (p->stats && keys) p->stats[l].pairs = mod__pairs(rows, keys, p->c->mask);
+   x = mod_attention(t, q, k, v, rows, keys, p->c->n_heads, p->c->n_kv_heads, (mod_mask)p->c->mask);
+   return mod__linear(p, l, 0, x, MOD__WO, MOD__BO);
 }
 
-/* mlp(x) = act(x W1) W2, or (silu(x Wg) * x W1) W2 */
-MOD__FN mod_tensor *mod__mlp(mod__pass *p, int l, mod_tensor *x)
+/* mlp(x) = act(x W1) W2, or (silu(x Wg) * x W1) W2; of experts, number e */
+MOD__FN mod_tensor *mod__mlp(mod__pass *p, int l, int e, mod_tensor *x)
 {
    mod_tape *t = p->t;
-   mod_tensor *u = mod__linear(p, l, x, MOD__W1, MOD__B1);
+   mod_tensor *u = mod__linear(p, l, e, x, MOD__W1, MOD__B1);
    switch (p->c->activation) {
    case MOD_ACTIVATION_RELU: u = mod_relu(t, u); break;
-   case MOD_ACTIVATION_SWIGLU: u = mod_mul(t, mod_silu(t, mod__linear(p, l, x, MOD__WG, MOD__BG)), u); break;
+   case MOD_ACTIVATION_SWIGLU: u = mod_mul(t, mod_silu(t, mod__linear(p, l, e, x, MOD__WG, MOD__BG)), u); break;
    default: u = mod_gelu(t, u);
    }
-   return mod__linear(p, l, u, MOD__W2, MOD__B2);
+   return mod__linear(p, l, e, u, MOD__W2, MOD__B2);
 }
 
-/* Will the top-k take this row? logit = gelu(u W1 + b1) W2 + b2, u = rmsnorm(stop_grad(x)): x feels nothing of it. */
-MOD__FN mod_tensor *mod__predictor(mod__pass *p, int l, mod_tensor *x)
+/* moe(u) = sum over the experts e that take a row of p_e mlp_e(u), p = softmax(s W) over experts and no-ops. s: the stream
+   in front of the MLP, which the router reads; u: its norm. */
+MOD__FN mod_tensor *mod__moe(mod__pass *p, int l, mod_tensor *s, mod_tensor *u, const mod_rows *rows)
 {
-   mod_tensor *u = mod_rmsnorm(p->t, mod_stop_grad(p->t, x), NULL, p->c->norm_eps);
-   u = mod_gelu(p->t, mod__linear(p, l, u, MOD__PREDICTOR_W1, MOD__PREDICTOR_B1));
-   return mod__linear(p, l, u, MOD__PREDICTOR_W2, MOD__PREDICTOR_B2);
-}
-
-/* Scores of the stochastic control: uniform in [0, 1), keyed so that batching and chunking do not move them. */
-MOD__FN mod_tensor *mod__noise(mod__pass *p, int l)
-{
-   const mod_rows *rows = p->rows;
-   mod_tensor *u;
-   uint64_t stream = mod_random_substream(mod_random_stream("select"), p->batch->step);
-   int s, i, dim[2] = {0, 1};
-   stream = mod_random_substream(stream, (uint64_t)l);
-   dim[0] = rows->n;
-   u = mod__output(p->t, 2, dim, rows->ragged ? rows->n_max : 0, NULL, NULL, NULL, NULL);
-   if (!u || p->t->desc.measure) return u;
-   for (s = 0; s < rows->n_seqs; ++s)
-      for (i = rows->start[s]; i < rows->start[s + 1]; ++i) {
-         uint64_t bits = mod_random_bits(p->batch->seed, mod_random_substream(stream, p->batch->first_id + (uint64_t)s),
-                                         (uint64_t)rows->position[i]);
-         u->data[i] = (mod_real)((double)(bits >> 40) / 16777216.0); /* 24 bits: exact in a float */
+   mod_tape *t = p->t;
+   mod__router r = mod__router_of(p->c, l, MOD__OF_EXPERTS);
+   mod_block_stats *stats = p->stats ? p->stats + l : NULL;
+   mod_path_stats decided;
+   mod_tensor *logit, *z = mod__score(p, l, MOD__OF_EXPERTS, rows, s, &logit), *prob, *sum = mod__zeros(t, u, p->c->d_model);
+   mod_rows **chosen = NULL;
+   void *taken; /* bytes: was this row taken by any expert? */
+   int64_t dropped = 0;
+   int e, i;
+   memset(&decided, 0, sizeof decided);
+   if (!sum || !mod__take(t, (size_t)rows->n_max, 1, &taken)) return NULL;
+   if (!t->desc.measure) memset(taken, 0, (size_t)rows->n);
+   if (r.best) {
+      prob = mod_softmax(t, z);
+   } else {
+      chosen = (mod_rows **)mod__describe(t, (size_t)r.paths * sizeof *chosen);
+      prob = chosen ? mod__let_choose(p, l, MOD__OF_EXPERTS, rows, z, p->c->choices, chosen, &dropped) : NULL;
+   }
+   for (e = 0; e < r.paths && prob && sum; ++e) {
+      mod_mark mark = mod_tape_mark(t);
+      const mod_rows *kept = chosen ? chosen[e]
+         : mod__take_rows(p, l, MOD__OF_EXPERTS, e, rows, mod_slice(t, z, 1, e, 1), mod_slice(t, logit, 1, e, 1), &decided);
+      mod_tensor *weight = mod_gather(t, mod_slice(t, prob, 1, e, 1), kept);
+      mod__show(p, l, MOD_SITE_EXPERT_KEPT, kept, NULL);
+      if (stats && kept) {
+         p->expert_rows[l * p->c->n_experts + e] = kept->n;
+         stats->mlp_rows += kept->n;
+         for (i = 0; i < kept->n; ++i) ((unsigned char *)taken)[kept->index[i]] = 1;
       }
-   return u;
-}
-
-/* loss += weight / blocks * BCE(logit, was it taken?); *mean += BCE / blocks */
-MOD__FN void mod__routing_loss(mod__pass *p, mod_tensor *logit, const unsigned char *taken, double weight, int blocks,
-                               double *mean)
-{
-   mod_tape *t = p->t;
-   mod_tensor *bce = mod_bce_logits(t, logit, taken, p->tokens);
-   if (!bce) return;
-   *mean += bce->value / blocks;
-   if (!p->grads || !p->batch->targets) return;
-   bce = mod_scale(t, bce, weight / blocks);
-   p->loss = p->loss ? mod_add(t, p->loss, bce) : bce;
-}
-
-/* How the causal rule would have decided, against what the top-k took. */
-MOD__FN void mod__compare(mod__pass *p, int l, const mod_tensor *logit, const unsigned char *taken)
-{
-   mod_block_stats *s = p->stats + l;
-   int i;
-   s->decided = 1;
-   for (i = 0; i < p->rows->n; ++i) {
-      double x = (double)logit->data[i];
-      int yes = x > p->model->theta[l];
-      if (mod__nan(x)) mod_tape_fail(p->t, MOD_RESULT_NUMERIC, "a deciding logit is NaN", p->rows->position[i]);
-      s->predicted += yes;
-      s->hits += yes && taken[i];
-      s->agree += yes == taken[i];
+      sum = mod__move(p, mark, sum, mod__scatter_into(t, sum, mod__mlp(p, l, e, mod_gather(t, u, kept)), weight, kept));
    }
-}
-
-/* Which rows enter block l. *score: the router's scores, or NULL where there is no router. */
-MOD__FN const mod_rows *mod__select(mod__pass *p, int l, mod_tensor *x, mod_tensor **score)
-{
-   mod_tape *t = p->t;
-   mod_block_config b = mod__block_of(p->c, l);
-   int i, causal = p->batch->mode == MOD_MODE_CAUSAL && b.capacity < 1;
-   double theta = p->model ? p->model->theta[l] : 0;
-   const mod_rows *kept;
-   mod_tensor *r, *logit;
-   unsigned char *taken;
-   *score = NULL;
-   if (b.select == MOD_SELECT_ALL) return p->rows;
-   if (b.select == MOD_SELECT_STOCHASTIC) {
-      r = mod__noise(p, l);
-      mod__show(p, l, MOD_SITE_SCORE, p->rows, r);
-      return causal ? mod_rows_threshold(t, p->rows, r, 1 - b.capacity) : mod_rows_topk(t, p->rows, r, b.capacity);
+   if (stats) {
+      stats->experts = decided;
+      for (i = 0; i < rows->n && r.best; ++i) dropped += !((unsigned char *)taken)[i];
+      stats->dropped += dropped;
    }
-   *score = r = logit = mod_matmul(t, x, mod__weight(p, l, MOD__ROUTER)); /* r_i = w . x_i */
-   mod__show(p, l, MOD_SITE_SCORE, p->rows, r);
-   if (mod__has_predictor(p->c, l)) {
-      if (r && !t->desc.measure && (i = mod__find_nan(r->data, r->dim[0])) >= 0)
-         mod_tape_fail(t, MOD_RESULT_NUMERIC, "a score is NaN", p->rows->position[i]);
-      logit = mod__predictor(p, l, x);
-      mod__show(p, l, MOD_SITE_PREDICTOR, p->rows, logit);
-   }
-   if (causal) return mod_rows_threshold(t, p->rows, logit, theta);
-   kept = mod_rows_topk(t, p->rows, r, b.capacity);
-   if (b.capacity < 1) {
-      taken = mod_rows_mask(t, p->rows, kept);
-      if (taken) mod__compare(p, l, logit, taken);
-      if (mod__has_router_loss(p->c, l))
-         mod__routing_loss(p, r, taken, p->c->router_loss, p->router_losses, &p->out->router_bce);
-      if (mod__has_predictor(p->c, l))
-         mod__routing_loss(p, logit, taken, p->c->predictor_loss, p->predictors, &p->out->predictor_bce);
-   }
-   return kept;
+   return prob ? sum : NULL;
 }
 
 /* Counts who entered block l. */
-MOD__FN void mod__count_kept(mod__pass *p, int l, const mod_rows *kept)
+MOD__FN void mod__count_kept(mod__pass *p, int l, const mod_rows *kept, const mod_rows *keys)
 {
    mod_block_stats *s;
    int i;
    if (p->t->desc.measure || p->t->error.code != MOD_RESULT_OK) return;
    s = p->stats + l;
-   s->routed = mod__block_of(p->c, l).select != MOD_SELECT_ALL;
+   s->routed = kept->parent != NULL;
    s->tokens = p->rows->n;
    s->kept = kept->n;
+   s->keys = keys->n;
    for (i = 0; i < kept->n_seqs; ++i)
       p->kept[(size_t)l * (size_t)kept->n_seqs + (size_t)i] = kept->start[i + 1] - kept->start[i];
    for (i = 0; s->routed && i < kept->n; ++i) p->entered[kept->index[i]] = 1;
 }
 
-/* The block, dense or routed: y_i = x_i + g(r_i) (h_i + m_i) for the rows it takes, y_i = x_i for all others. */
+/* The block, dense or routed: y_i = x_i + g(r_i) (h_i + m_i) for the rows it takes, y_i = x_i for all others (or, with a
+   gated bypass, x_i + a tanh(r_i) x_i). */
 MOD__FN mod_tensor *mod__block(mod__pass *p, int l, mod_tensor *x)
 {
    mod_tape *t = p->t;
-   mod_tensor *r, *s, *h, *m, *gate = NULL, *y;
-   const mod_rows *kept;
+   mod_block_config b = mod__block_of(p->c, l);
+   double a = p->c->gate_scale;
+   mod_tensor *r, *r_kv = NULL, *s, *u, *v, *h, *m, *gate = NULL, *gate_kv = NULL, *y;
+   const mod_rows *kept, *keys;
    mod__show(p, l, MOD_SITE_INPUT, p->rows, x);
-   if ((kept = mod__select(p, l, x, &r)) == NULL) return NULL;
-   mod__count_kept(p, l, kept);
+   keys = kept = mod__select(p, l, MOD__OF_BLOCK, x, &r);
+   if (b.kv_select != MOD_SELECT_SAME) keys = mod__select(p, l, MOD__OF_KV, x, &r_kv);
+   if (!kept || !keys) return NULL;
+   mod__count_kept(p, l, kept, keys);
    mod__show(p, l, MOD_SITE_KEPT, kept, NULL);
+   if (keys != kept) mod__show(p, l, MOD_SITE_KV_KEPT, keys, NULL);
 
    s = mod_gather(t, x, kept);
-   h = mod__attn(p, l, mod__norm_of(p, l, s, MOD__NORM1_GAIN, MOD__NORM1_BIAS), kept);
-   m = mod__mlp(p, l, mod__norm_of(p, l, mod_add(t, s, h), MOD__NORM2_GAIN, MOD__NORM2_BIAS));
-   if (r) gate = mod_gate(t, mod_gather(t, r, kept), (mod_gate_kind)mod__block_of(p->c, l).gate, p->c->gate_scale);
+   u = v = mod__norm_of(p, l, s, MOD__NORM1_GAIN, MOD__NORM1_BIAS);
+   if (keys != kept) v = mod__norm_of(p, l, mod_gather(t, x, keys), MOD__NORM1_GAIN, MOD__NORM1_BIAS);
+   if (r_kv) gate_kv = mod_gate(t, mod_gather(t, r_kv, keys), (mod_gate_kind)b.kv_gate, a);
+   h = mod__drop_out(p, l, 0, mod__attn(p, l, u, kept, v, keys, gate_kv), kept);
+
+   s = mod_add(t, s, h);
+   u = mod__norm_of(p, l, s, MOD__NORM2_GAIN, MOD__NORM2_BIAS);
+   m = b.mlp == MOD_MLP_PLAIN ? mod__mlp(p, l, 0, u) : mod__moe(p, l, s, u, kept);
+   m = mod__drop_out(p, l, 1, m, kept);
+   if (p->stats && b.mlp == MOD_MLP_PLAIN) p->stats[l].mlp_rows = kept->n;
+
+   if (r) gate = mod_gate(t, mod_gather(t, r, kept), (mod_gate_kind)b.gate, a);
    y = mod_scatter_add(t, x, mod_add(t, h, m), gate, kept);
+   if (r && p->c->bypass == MOD_BYPASS_GATED && b.select == MOD_SELECT_LEARNED) {
+      const mod_rows *others = mod_rows_others(t, p->rows, kept);
+      mod_tensor *g = mod_scale(t, mod_tanh(t, mod_gather(t, r, others)), a);
+      y = mod_scatter_add(t, y, mod_gather(t, x, others), g, others);
+   }
 
    mod__show(p, l, MOD_SITE_ATTENTION, kept, h);
    mod__show(p, l, MOD_SITE_MLP, kept, m);
    mod__show(p, l, MOD_SITE_OUTPUT, p->rows, y);
    return y;
-}
-
-/* After a block, made since `mark`. Forward only: its output moves into x and its memory is free again. While
-   measuring: likewise the descriptions, so that a small buffer measures any depth. */
-MOD__FN mod_tensor *mod__finish_block(mod__pass *p, mod_mark mark, mod_tensor *x, mod_tensor *y)
-{
-   mod_tape *t = p->t;
-   if (!y) return NULL;
-   if (t->desc.forward_only) {
-      if (!t->desc.measure && mod__count(y)) memcpy(x->data, y->data, mod__count(y) * sizeof(mod_real));
-      mod_tape_rewind(t, mark, NULL);
-      return x;
-   }
-   if (!t->desc.measure) return y;
-   *x = *y;
-   if (p->loss) {
-      p->loss_copy = *p->loss;
-      p->loss = &p->loss_copy;
-   }
-   t->stub.used = mark.described;
-   return x;
 }
 
 /* tokens or targets of the real rows, one after the other; refuses what is not in [low, vocab_size) */
@@ -4821,6 +5320,51 @@ MOD__FN const int *mod__pack(mod__pass *p, const int *from, int low, const char 
    return (const int *)to;
 }
 
+/* The float rows of the real tokens. */
+MOD__FN mod_tensor *mod__pack_inputs(mod__pass *p)
+{
+   const mod_rows *rows = p->rows;
+   size_t n = (size_t)p->c->n_inputs, j;
+   mod_tensor *x;
+   int s, i, dim[2];
+   if (!rows) return NULL;
+   dim[0] = rows->n;
+   dim[1] = p->c->n_inputs;
+   x = mod__output(p->t, 2, dim, rows->ragged ? rows->n_max : 0, NULL, NULL, NULL, NULL);
+   for (s = 0; x && s < rows->n_seqs && !p->t->desc.measure; ++s)
+      for (i = rows->start[s]; i < rows->start[s + 1]; ++i) {
+         int at = s * p->batch->length + rows->position[i] - p->first;
+         const mod_real *from = p->batch->inputs + (size_t)at * n;
+         for (j = 0; j < n; ++j)
+            if (!mod__finite((double)from[j])) return mod__refuse(p->t, MOD_RESULT_NUMERIC, "an input is not finite", at);
+         memcpy(x->data + (size_t)i * n, from, n * sizeof *from);
+      }
+   return x;
+}
+
+/* mean over targets, or over values, of the loss; *n_targets: how many there are */
+MOD__FN mod_tensor *mod__objective(mod__pass *p, mod_tensor *logits, const int *targets, int64_t *n_targets)
+{
+   mod_tape *t = p->t;
+   const mod_batch *b = p->batch;
+   mod_tensor *y;
+   int i, n;
+   if (!logits) return NULL;
+   n = logits->dim[0];
+   if (p->c->head == MOD_HEAD_REGRESSION) {
+      *n_targets = (int64_t)mod__count(logits);
+      y = mod_sub(t, logits, mod_leaf(t, (mod_real *)(uintptr_t)b->values, NULL, 2, logits->dim));
+      y = mod_sum(t, mod_mul(t, y, y));
+      y = mod_scale(t, y, 1 / (double)(b->n_targets ? b->n_targets : *n_targets));
+      if (y && !t->desc.measure) p->out->cross_entropy = (double)y->data[0];
+      return y;
+   }
+   for (i = 0; i < n && !t->desc.measure; ++i) *n_targets += targets[i] >= 0;
+   y = mod_cross_entropy(t, logits, targets, (double)b->n_targets);
+   if (y) p->out->cross_entropy = y->value;
+   return y;
+}
+
 /* x = embed(tokens) [+ positions]; x = block(x) ...; logits = norm(x) E^T; loss */
 MOD__FN void mod__forward(mod__pass *p)
 {
@@ -4828,46 +5372,60 @@ MOD__FN void mod__forward(mod__pass *p)
    const mod_config *c = p->c;
    const mod_batch *b = p->batch;
    mod_forward *out = p->out;
-   const int *ids, *targets;
-   mod_tensor *x, *ce;
-   void *memory[3];
-   int l, i, any = 0;
+   const int *ids = NULL, *targets = NULL;
+   mod_tensor *x, *loss;
+   void *memory[4];
+   int l, i, which, pooled = c->head >= MOD_HEAD_CLASS, any = 0, experts = 0;
    size_t layers = (size_t)c->n_layers;
    double flops;
 
    for (l = 0; l < c->n_layers; ++l) {
-      p->router_losses += mod__has_router_loss(c, l);
-      p->predictors += mod__has_predictor(c, l);
+      for (which = 0; which < MOD__ROUTERS; ++which) {
+         mod__router r = mod__router_of(c, l, which);
+         p->router_losses += r.loss;
+         p->predictors += r.predictor;
+         p->balanced += r.columns > 0 && !r.best;
+         if (which == MOD__OF_EXPERTS && r.columns) experts = c->n_experts;
+      }
       any |= mod__block_of(c, l).select != MOD_SELECT_ALL;
    }
    p->rows = mod_rows_make(t, b->n_seqs, b->length, b->lengths);
    for (i = 0; p->rows && !t->desc.measure && i < p->rows->n; ++i) p->rows->position[i] += p->first;
-   ids = mod__pack(p, b->tokens, 0, "a token is outside the vocabulary");
-   targets = b->targets ? mod__pack(p, b->targets, -1, "a target is outside the vocabulary, and not -1") : NULL;
+   if (!c->n_inputs) ids = mod__pack(p, b->tokens, 0, "a token is outside the vocabulary");
+   if (pooled) targets = b->targets;
+   else if (b->targets) targets = mod__pack(p, b->targets, -1, "a target is outside the vocabulary, and not -1");
    if (!p->rows || t->error.code != MOD_RESULT_OK || !mod__take(t, layers, sizeof(mod_block_stats), &memory[0]) ||
        !mod__take(t, layers * (size_t)b->n_seqs, sizeof(int), &memory[1]) ||
-       !mod__take(t, (size_t)p->rows->n_max, 1, &memory[2]))
+       !mod__take(t, (size_t)p->rows->n_max, 1, &memory[2]) ||
+       !mod__take(t, layers * (size_t)experts, sizeof(int), &memory[3]))
       return;
    p->stats = (mod_block_stats *)memory[0];
    p->kept = (int *)memory[1];
    p->entered = (unsigned char *)memory[2];
+   p->expert_rows = (int *)memory[3];
    if (!t->desc.measure) {
       memset(p->stats, 0, layers * sizeof *p->stats);
       memset(p->entered, 0, (size_t)p->rows->n_max);
+      if (experts) memset(p->expert_rows, 0, layers * (size_t)experts * sizeof *p->expert_rows);
    }
-   p->tokens = b->n_tokens > 0 ? (double)b->n_tokens : (double)p->rows->n;
+   p->tokens = b->n_tokens > 0 ? (double)b->n_tokens : p->rows->n > 0 ? (double)p->rows->n : 1;
 
-   x = mod__embedding(t, mod__weight(p, -1, MOD__EMBED), ids, p->rows->n, p->rows->ragged ? p->rows->n_max : 0);
+   flops = t->flops;
+   x = c->n_inputs ? mod__linear(p, -1, 0, mod__pack_inputs(p), MOD__INPUT, MOD__INPUT_BIAS)
+                   : mod__embedding(t, mod__weight(p, -1, 0, MOD__EMBED), ids, p->rows->n,
+                                    p->rows->ragged ? p->rows->n_max : 0);
+   out->flops_head = t->flops - flops;
    if (c->position == MOD_POSITION_LEARNED)
-      x = mod_add(t, x, mod__embedding(t, mod__weight(p, -1, MOD__POSITION), p->rows->position, p->rows->n,
+      x = mod_add(t, x, mod__embedding(t, mod__weight(p, -1, 0, MOD__POSITION), p->rows->position, p->rows->n,
                                        p->rows->ragged ? p->rows->n_max : 0));
    else
       p->rope = mod_rope_table(t, p->first, b->length, c->d_model / c->n_heads, c->rope_base);
+   x = mod__drop_out(p, -1, 0, x, p->rows);
 
    flops = t->flops;
    for (l = 0; l < c->n_layers && x; ++l) {
       mod_mark mark = mod_tape_mark(t);
-      x = mod__finish_block(p, mark, x, mod__block(p, l, x));
+      x = mod__move(p, mark, x, mod__block(p, l, x));
       if (!x) t->error.block = l;
    }
    out->flops_blocks = t->flops - flops;
@@ -4875,23 +5433,22 @@ MOD__FN void mod__forward(mod__pass *p)
    flops = t->flops;
    if (p->cache) x = mod_slice(t, x, 0, b->length - 1, 1);
    x = mod__norm_of(p, -1, x, MOD__NORM_GAIN, MOD__NORM_BIAS);
-   out->logits = c->head == MOD_HEAD_TIED ? mod_matmul_nt(t, x, mod__weight(p, -1, MOD__EMBED))
-                                          : mod_matmul(t, x, mod__weight(p, -1, MOD__HEAD));
-   out->flops_head = t->flops - flops;
+   if (pooled && !p->cache) x = mod_pool(t, x, p->rows, c->mask == MOD_MASK_FULL ? MOD_POOL_MEAN : MOD_POOL_LAST);
+   out->logits = c->head == MOD_HEAD_TIED ? mod_matmul_nt(t, x, mod__weight(p, -1, 0, MOD__EMBED))
+                                          : mod__linear(p, -1, 0, x, MOD__HEAD, MOD__HEAD_BIAS);
+   out->flops_head += t->flops - flops;
    mod__show(p, c->n_layers, MOD_SITE_LOGITS, p->rows, out->logits);
-   if (b->targets && (ce = mod_cross_entropy(t, out->logits, targets, (double)b->n_targets)) != NULL) {
-      out->cross_entropy = ce->value;
-      if (p->grads) out->loss = p->loss ? mod_add(t, ce, p->loss) : ce;
+   if (c->head == MOD_HEAD_REGRESSION ? b->values != NULL : b->targets != NULL) {
+      loss = mod__objective(p, out->logits, targets, &out->n_targets);
+      if (p->grads) out->loss = p->loss && loss ? mod_add(t, loss, p->loss) : loss;
    }
    out->rows = p->rows;
    out->blocks = p->stats;
    out->kept = p->kept;
+   out->expert_rows = experts ? p->expert_rows : NULL;
    if (t->desc.measure || t->error.code != MOD_RESULT_OK) return;
    out->n_tokens = p->rows->n;
-   for (i = 0; i < p->rows->n; ++i) {
-      out->skipped += any && !p->entered[i];
-      out->n_targets += targets && targets[i] >= 0;
-   }
+   for (i = 0; i < p->rows->n; ++i) out->skipped += any && !p->entered[i];
 }
 
 /* What is wrong with a batch's shape, or NULL. */
@@ -4902,31 +5459,42 @@ MOD__FN const char *mod__batch_complaint(const mod_batch *b, const mod_config *c
       return "a batch needs n_seqs and length of at least 1, and their product at most 2^24";
    if (b->length > c->context) return "the batch is longer than the model's context";
    if (b->mode != MOD_MODE_TOPK && b->mode != MOD_MODE_CAUSAL) return "mode is no mod_mode";
+   if (b->mode == MOD_MODE_CAUSAL && c->mask == MOD_MASK_FULL) return "a model that is not causal has no causal mode";
    if (b->n_targets < 0 || b->n_tokens < 0) return "n_targets and n_tokens must not be negative";
+   if (!(b->least_capacity >= 0 && b->least_capacity <= 1)) return "least_capacity must be in [0, 1]";
+   if (!(b->dropout >= 0 && b->dropout < 1)) return "dropout must be in [0, 1)";
    return NULL;
+}
+
+/* With what a forward pass may note beside its result, in *p. */
+MOD__FN mod_result mod__forward_on(mod__pass *p, const mod_model *model, mod_tape *tape, mod_real *grads,
+                                   const mod_batch *batch, mod_forward *out, mod_error *err)
+{
+   mod_forward result;
+   const char *complaint;
+   if (!model || !tape || !out) return mod__bad(err, "model, tape or out is NULL");
+   if ((complaint = mod__batch_complaint(batch, &model->config)) != NULL) return mod__bad(err, complaint);
+   if (model->config.n_inputs ? !batch->inputs : !batch->tokens)
+      return mod__bad(err, model->config.n_inputs ? "the batch has no inputs" : "the batch has no tokens");
+   if (tape->desc.measure) return mod__bad(err, "the tape is a measuring one: use mod_forward_plan");
+   memset(&result, 0, sizeof result);
+   p->model = model;
+   p->c = &model->config;
+   p->grads = tape->desc.forward_only ? NULL : grads;
+   p->t = tape;
+   p->batch = batch;
+   p->out = &result;
+   mod__forward(p);
+   if (tape->error.code == MOD_RESULT_OK) *out = result;
+   return mod_tape_status(tape, err);
 }
 
 MODDEF mod_result mod_model_forward(const mod_model *model, mod_tape *tape, mod_real *grads, const mod_batch *batch,
                                     mod_forward *out, mod_error *err)
 {
    mod__pass p;
-   mod_forward result;
-   const char *complaint;
-   if (!model || !tape || !out) return mod__bad(err, "model, tape or out is NULL");
-   if ((complaint = mod__batch_complaint(batch, &model->config)) != NULL) return mod__bad(err, complaint);
-   if (!batch->tokens) return mod__bad(err, "the batch has no tokens");
-   if (tape->desc.measure) return mod__bad(err, "the tape is a measuring one: use mod_forward_plan");
    memset(&p, 0, sizeof p);
-   memset(&result, 0, sizeof result);
-   p.model = model;
-   p.c = &model->config;
-   p.grads = tape->desc.forward_only ? NULL : grads;
-   p.t = tape;
-   p.batch = batch;
-   p.out = &result;
-   mod__forward(&p);
-   if (tape->error.code == MOD_RESULT_OK) *out = result;
-   return mod_tape_status(tape, err);
+   return mod__forward_on(&p, model, tape, grads, batch, out, err);
 }
 
 /* The same code on a measuring tape. c is resolved and checked. */
@@ -4975,7 +5543,7 @@ MODDEF mod_result mod_forward_logits(const mod_forward *forward, const mod_batch
    if (!forward || !batch || !out || !forward->logits || !forward->rows)
       return mod__bad(err, "forward, batch or out is NULL, or the forward pass has not succeeded");
    rows = forward->rows;
-   if (rows->n_seqs != batch->n_seqs || rows->length_max != batch->length)
+   if (rows->n_seqs != batch->n_seqs || rows->length_max != batch->length || forward->logits->dim[0] != rows->n)
       return mod__error(err, MOD_RESULT_SHAPE, "the batch is not the one of the forward pass", -1, -1);
    vocab = (size_t)mod__cols(forward->logits);
    length = (size_t)batch->length;
@@ -4988,52 +5556,24 @@ MODDEF mod_result mod_forward_logits(const mod_forward *forward, const mod_batch
    return mod__ok(err);
 }
 
-typedef struct mod__calibration {
-   const mod_config *config;
-   double theta[MOD__MAX_LAYERS];
-   const mod_batch *batch; /* whose probe sees everything too */
-   int too_few;
-} mod__calibration;
-
-/* A probe. Of a block's score and predictor the later one decides. */
-MOD__FN void mod__calibrate(void *user, int l, mod_site site, const mod_rows *rows, const mod_tensor *x)
-{
-   mod__calibration *c = (mod__calibration *)user;
-   if (c->batch->probe) c->batch->probe(c->batch->probe_user, l, site, rows, x);
-   if (site == MOD_SITE_SCORE || site == MOD_SITE_PREDICTOR) {
-      mod_block_config b = mod__block_of(c->config, l);
-      int i = 0, k = mod_route_capacity(rows->n, b.capacity);
-      mod__key key;
-      if (b.select != MOD_SELECT_LEARNED || b.capacity >= 1) return;
-      if (k >= rows->n) c->too_few = 1;
-      if (k >= rows->n || mod__find_nan(x->data, rows->n) >= 0) return; /* with a NaN the pass fails */
-      key = mod__kth_key(x->data, rows->n, k + 1);
-      while (mod__key_of(x->data[i]) != key) ++i;
-      c->theta[l] = (double)x->data[i];
-   }
-}
-
 MODDEF mod_result mod_model_calibrate(mod_model *model, mod_tape *tape, const mod_batch *batch, mod_error *err)
 {
-   mod__calibration c;
+   mod__pass p;
    mod_batch b;
    mod_forward out;
    mod_result result;
    size_t bytes;
    if (!model || !batch) return mod__bad(err, "model or batch is NULL");
-   bytes = (size_t)model->config.n_layers * sizeof *c.theta;
-   memcpy(c.theta, model->theta, bytes);
-   c.config = &model->config;
-   c.batch = batch;
-   c.too_few = 0;
+   bytes = mod__thetas(model) * sizeof *model->theta;
+   memcpy(model->measured, model->theta, bytes);
+   memset(&p, 0, sizeof p);
+   memset(&out, 0, sizeof out);
+   p.calibrated = model->measured;
    b = *batch;
    b.mode = MOD_MODE_TOPK;
-   b.probe = mod__calibrate;
-   b.probe_user = &c;
-   memset(&out, 0, sizeof out);
-   if ((result = mod_model_forward(model, tape, NULL, &b, &out, err)) != MOD_RESULT_OK) return result;
-   if (c.too_few || out.n_tokens == 0) return mod__bad(err, "there are too few tokens to calibrate on");
-   memcpy(model->theta, c.theta, bytes);
+   if ((result = mod__forward_on(&p, model, tape, NULL, &b, &out, err)) != MOD_RESULT_OK) return result;
+   if (p.too_few || out.n_tokens == 0) return mod__bad(err, "there are too few tokens to calibrate on");
+   memcpy(model->theta, model->measured, bytes);
    return result;
 }
 
@@ -5041,33 +5581,60 @@ MODDEF mod_result mod_model_calibrate(mod_model *model, mod_tape *tape, const mo
    >>account  FLOPs by formula
    ================================================================================================================= */
 
-MODDEF mod_result mod_config_flops(const mod_config *cfg, int n_seqs, const int *lengths, const int *kept,
-                                   mod_flops *out, mod_error *err)
+/* What a block does in top-k mode to a sequence of n tokens, as far as its slots say. */
+MOD__FN mod_block_stats mod__by_slots(const mod_config *c, int l, int n)
+{
+   mod_block_config b = mod__block_of(c, l);
+   mod__router r = mod__router_of(c, l, MOD__OF_EXPERTS);
+   mod_block_stats s;
+   int k = mod__selected(c, b.select, b.capacity, n), keys;
+   keys = b.kv_select == MOD_SELECT_SAME ? k : mod__selected(c, b.kv_select, b.kv_capacity, n);
+   memset(&s, 0, sizeof s);
+   s.tokens = n;
+   s.kept = s.mlp_rows = k;
+   s.keys = keys;
+   s.pairs = c->mask == MOD_MASK_FULL ? (int64_t)k * keys : (int64_t)k * (keys + 1) / 2;
+   if (r.columns && r.best) s.mlp_rows = (int64_t)r.paths * mod_route_slots(k, r.share);
+   if (r.columns && !r.best)
+      s.mlp_rows = mod__min(r.paths * mod__min(k, mod__slots(c, l, &r)), k * mod__min(c->choices, r.paths));
+   return s;
+}
+
+MODDEF mod_result mod_config_flops(const mod_config *cfg, int n_seqs, const int *lengths,
+                                   const mod_block_stats *blocks, mod_flops *out, mod_error *err)
 {
    mod_config c;
    mod_result result = mod__settle(cfg, &c, err);
    mod_flops f = {0, 0, 0};
-   int l, s;
-   double d, kv, per_row;
+   int l, s, which;
+   double d, kv, mlp, n, all = 0;
    if (result != MOD_RESULT_OK) return result;
    if (n_seqs < 1 || !lengths || !out) return mod__bad(err, "n_seqs must be at least 1, lengths and out not NULL");
+   for (s = 0; s < n_seqs; ++s) {
+      if (lengths[s] < 0 || lengths[s] > c.context)
+         return mod__error(err, MOD_RESULT_ARG, "a length is negative or above the context", -1, s);
+      all += lengths[s];
+   }
    d = c.d_model;
    kv = d / c.n_heads * c.n_kv_heads;
-   per_row = 2 * d * (d + kv + kv + d) + 2 * d * c.d_ff * (c.activation == MOD_ACTIVATION_SWIGLU ? 3 : 2);
-   for (s = 0; s < n_seqs; ++s) {
-      double n = lengths[s];
-      if (n < 0 || n > c.context)
-         return mod__error(err, MOD_RESULT_ARG, "a length is negative or above the context", -1, s);
-      for (l = 0; l < c.n_layers; ++l) {
-         double k = kept ? kept[(size_t)l * (size_t)n_seqs + (size_t)s]
-                         : mod_route_capacity(lengths[s], mod__block_of(&c, l).capacity);
-         if (k < 0 || k > n) return mod__error(err, MOD_RESULT_ARG, "kept is negative or above the length", l, s);
-         f.blocks += k * per_row + 4 * d * (k * (k + 1) / 2);
-         if (mod__has_router(&c, l)) f.blocks += 2 * n * d;
-         if (mod__has_predictor(&c, l)) f.blocks += 2 * n * (d + 1) * mod__max(16, c.d_model / 4);
+   mlp = 2 * d * c.d_ff * (c.activation == MOD_ACTIVATION_SWIGLU ? 3 : 2);
+   for (l = 0; l < c.n_layers; ++l)
+      for (s = 0; s < (blocks ? 1 : n_seqs); ++s) {
+         mod_block_stats b = blocks ? blocks[l] : mod__by_slots(&c, l, lengths[s]);
+         if (b.kept < 0 || (double)b.kept > all || b.keys < 0 || (double)b.keys > all || b.pairs < 0 || b.mlp_rows < 0)
+            return mod__error(err, MOD_RESULT_ARG, "a count is negative or above the tokens", l, -1);
+         n = blocks ? all : lengths[s];
+         f.blocks += 4 * d * d * (double)b.kept + 4 * d * kv * (double)b.keys + 4 * d * (double)b.pairs +
+                     mlp * (double)b.mlp_rows;
+         for (which = 0; which < MOD__ROUTERS; ++which) {
+            mod__router r = mod__router_of(&c, l, which);
+            double rows = which == MOD__OF_EXPERTS ? (double)b.kept : n;
+            f.blocks += 2 * rows * d * r.columns;
+            if (r.predictor) f.blocks += 2 * rows * (d + r.paths) * mod__max(16, c.d_model / 4);
+         }
       }
-      f.head += 2 * n * d * c.vocab_size;
-   }
+   f.head = 2 * d * c.n_inputs * all + (c.head >= MOD_HEAD_CLASS ? 2 * d * c.n_outputs * n_seqs
+                                                                 : 2 * d * c.vocab_size * all);
    f.total = f.blocks + f.head;
    *out = f;
    return mod__ok(err);
@@ -5106,6 +5673,9 @@ MOD__FN const char *mod__train_complaint(const mod_train_desc *d)
    if (d->lr > 1e3) return "lr must be at most 1000";
    if (!(d->weight_decay >= 0 && d->weight_decay <= 1e3)) return "weight_decay must be in [0, 1000]";
    if (!(d->clip_norm >= 0) || !mod__finite(d->clip_norm)) return "clip_norm must not be negative";
+   if (!(d->dropout >= 0 && d->dropout < 1)) return "dropout must be in [0, 1)";
+   if (d->capacity_warmup < 0) return "capacity_warmup must not be negative";
+   if (!(d->threshold_decay >= 0 && d->threshold_decay < 1)) return "threshold_decay must be in [0, 1)";
    if (d->n_threads < 1 || d->n_threads > 1024) return "n_threads must be in [1, 1024]";
    return NULL;
 }
@@ -5130,8 +5700,9 @@ struct mod_trainer {
    size_t fixed; /* bytes before the tape */
    int64_t step;
    double beta1_power, beta2_power; /* beta^steps, as running products */
-   uint64_t sequences;              /* accumulated for the next update */
-   double loss, router_bce, predictor_bce;
+   uint64_t sequences;              /* accumulated for the next update, with these: */
+   double loss, router_bce, predictor_bce, balance_loss, z_loss;
+   mod__cutoff *cutoff; /* [paths][n_layers] */
    mod_forward forward;
    int has_forward;
    mod_allocator allocator; /* of mod_trainer_create */
@@ -5144,12 +5715,16 @@ MOD__FN mod_result mod__activation_bytes(const mod_config *c, const mod_train_de
    mod_tape_desc tape;
    const char *complaint = mod__train_complaint(d);
    static const int some_target = 0;
+   static const mod_real some_value = 0;
    if (complaint) return mod__bad(err, complaint);
    memset(&shape, 0, sizeof shape);
    memset(&tape, 0, sizeof tape);
    shape.n_seqs = d->n_seqs;
    shape.length = d->length;
    shape.targets = &some_target;
+   shape.values = &some_value;
+   shape.dropout = d->dropout;
+   shape.least_capacity = d->capacity_warmup > 0;
    tape.n_threads = d->n_threads;
    tape.simd = d->simd;
    if ((complaint = mod__batch_complaint(&shape, c)) != NULL) return mod__bad(err, complaint);
@@ -5157,16 +5732,18 @@ MOD__FN mod_result mod__activation_bytes(const mod_config *c, const mod_train_de
 }
 
 /* One walk over a trainer's memory, up to the tape. */
-MOD__FN mod_result mod__trainer_layout(size_t n_params, mod_arena *a, mod_trainer **out, mod_error *err)
+MOD__FN mod_result mod__trainer_layout(size_t n_params, size_t thetas, mod_arena *a, mod_trainer **out, mod_error *err)
 {
-   void *trainer, *grads, *m, *v;
+   void *trainer, *grads, *m, *v, *cutoff;
    if (mod_arena_push(a, 1, sizeof(mod_trainer), &trainer, err) ||
+       mod_arena_push(a, thetas, sizeof(mod__cutoff), &cutoff, err) ||
        mod_arena_push(a, n_params, sizeof(mod_real), &grads, err) ||
        mod_arena_push(a, n_params, sizeof(mod_real), &m, err) || mod_arena_push(a, n_params, sizeof(mod_real), &v, err))
       return MOD_RESULT_MEMORY;
    if (!a->base) return mod__ok(err);
    memset(a->base, 0, a->used);
    *out = (mod_trainer *)trainer;
+   (*out)->cutoff = (mod__cutoff *)cutoff;
    (*out)->grads = (mod_real *)grads;
    (*out)->m = (mod_real *)m;
    (*out)->v = (mod_real *)v;
@@ -5196,7 +5773,7 @@ MODDEF mod_result mod_model_plan(const mod_config *cfg, const mod_train_desc *ho
    p.optimizer = 2 * p.params;
    if ((result = mod__activation_bytes(&c, &d, &p.activations, err)) != MOD_RESULT_OK) return result;
    mod_arena_init(&a, NULL, (size_t)-1, NULL);
-   if ((result = mod__trainer_layout(p.n_params, &a, &tr, err)) != MOD_RESULT_OK) return result;
+   if ((result = mod__trainer_layout(p.n_params, (size_t)mod_config_paths(&c) * (size_t)c.n_layers, &a, &tr, err)) != MOD_RESULT_OK) return result;
    if (!mod__add_size(&p.trainer, a.used, p.activations))
       return mod__error(err, MOD_RESULT_MEMORY, "the trainer is too large for this machine's addresses", -1, -1);
    *plan = p;
@@ -5217,7 +5794,7 @@ MODDEF mod_trainer *mod_trainer_init(mod_model *model, const mod_train_desc *how
    if (mod__activation_bytes(&model->config, &d, &activations, err) != MOD_RESULT_OK ||
        mod_arena_init(&a, memory, size, err) != MOD_RESULT_OK)
       return NULL;
-   if (mod__trainer_layout(model->n_params, &a, &tr, err) != MOD_RESULT_OK ||
+   if (mod__trainer_layout(model->n_params, mod__thetas(model), &a, &tr, err) != MOD_RESULT_OK ||
        mod_arena_push(&a, 1, activations, &tape_memory, err) != MOD_RESULT_OK)
       return NULL;
    memset(&tape, 0, sizeof tape);
@@ -5276,7 +5853,8 @@ MODDEF size_t mod_trainer_peak(const mod_trainer *trainer)
 MOD__FN void mod__discard(mod_trainer *tr)
 {
    memset(tr->grads, 0, tr->model->n_params * sizeof *tr->grads);
-   tr->loss = tr->router_bce = tr->predictor_bce = 0;
+   memset(tr->cutoff, 0, mod__thetas(tr->model) * sizeof *tr->cutoff);
+   tr->loss = tr->router_bce = tr->predictor_bce = tr->balance_loss = tr->z_loss = 0;
    tr->sequences = 0;
 }
 
@@ -5284,21 +5862,28 @@ MODDEF mod_result mod_train_accumulate(mod_trainer *trainer, const mod_batch *ba
 {
    mod_trainer *tr = trainer;
    mod_batch b;
+   mod__pass p;
    mod_result result;
    double loss;
    if (!tr || !batch) return mod__bad(err, "trainer or batch is NULL");
-   if (!batch->targets) return mod__bad(err, "training needs targets");
+   if (tr->model->config.head == MOD_HEAD_REGRESSION ? !batch->values : !batch->targets)
+      return mod__bad(err, "training needs targets, or of a regression values");
    if (batch->mode != MOD_MODE_TOPK) return mod__bad(err, "training runs in top-k mode");
    b = *batch;
    b.seed = tr->desc.seed;
    b.step = (uint64_t)tr->step;
    b.first_id = tr->sequences;
+   b.dropout = tr->desc.dropout;
+   b.least_capacity = tr->step < tr->desc.capacity_warmup ? 1 - (double)tr->step / tr->desc.capacity_warmup : 0;
    mod_tape_reset(tr->tape);
    tr->has_forward = 0;
-   result = mod_model_forward(tr->model, tr->tape, tr->grads, &b, &tr->forward, err);
+   memset(&p, 0, sizeof p);
+   p.cutoff = tr->desc.threshold_decay > 0 ? tr->cutoff : NULL;
+   result = mod__forward_on(&p, tr->model, tr->tape, tr->grads, &b, &tr->forward, err);
    if (result == MOD_RESULT_NUMERIC) mod__discard(tr);
    if (result != MOD_RESULT_OK) return result;
-   loss = tr->forward.cross_entropy + tr->forward.router_bce + tr->forward.predictor_bce;
+   loss = tr->forward.cross_entropy + tr->forward.router_bce + tr->forward.predictor_bce + tr->forward.balance_loss +
+          tr->forward.z_loss;
    if (!mod__finite(loss)) {
       mod__discard(tr);
       return mod__error(err, MOD_RESULT_NUMERIC, "the loss is not finite: the step was dropped", -1, -1);
@@ -5309,6 +5894,8 @@ MODDEF mod_result mod_train_accumulate(mod_trainer *trainer, const mod_batch *ba
    tr->loss += tr->forward.cross_entropy;
    tr->router_bce += tr->forward.router_bce;
    tr->predictor_bce += tr->forward.predictor_bce;
+   tr->balance_loss += tr->forward.balance_loss;
+   tr->z_loss += tr->forward.z_loss;
    tr->sequences += (uint64_t)b.n_seqs;
    return mod__ok(err);
 }
@@ -5404,12 +5991,19 @@ MODDEF mod_result mod_train_update(mod_trainer *trainer, mod_step_info *info, mo
       a.n = p->count;
       mod__adam_run(&a, &tr->tape->desc, d, norm[p->predictor], p->decay ? lr * d->weight_decay : 0);
    }
+   for (i = 0; i < (int)mod__thetas(model); ++i) {
+      const mod__cutoff *cutoff = tr->cutoff + i;
+      double *theta = model->theta + i, decay = *theta < 0 || *theta > 0 ? d->threshold_decay : 0;
+      if (cutoff->count) *theta = decay * *theta + (1 - decay) * (cutoff->sum / (double)cutoff->count);
+   }
    ++tr->step;
    if (info) {
       info->step = tr->step;
       info->loss = tr->loss;
       info->router_bce = tr->router_bce;
       info->predictor_bce = tr->predictor_bce;
+      info->balance_loss = tr->balance_loss;
+      info->z_loss = tr->z_loss;
       info->grad_norm = norm[0];
       info->predictor_grad_norm = norm[1];
       info->lr = lr;
@@ -5478,6 +6072,7 @@ struct mod_session {
    size_t fixed; /* bytes before the tape */
    int n;        /* tokens so far */
    mod__cache cache;
+   int *used_before; /* like cache.used, as it was before the present call */
    mod_real *logits;
    mod_allocator allocator; /* of mod_session_create */
 };
@@ -5492,6 +6087,7 @@ MOD__FN mod_result mod__session_settle(const mod_config *c, const mod_session_de
    d->length = mod__or(d->length, c->context);
    d->chunk = mod__or(d->chunk, mod__min(32, d->length));
    d->n_threads = mod__or(d->n_threads, 1);
+   if (c->mask != MOD_MASK_CAUSAL) return mod__bad(err, "a session needs a causal model");
    if (d->n_seqs != 1) return mod__bad(err, "a session has one sequence");
    if (d->length < 1 || d->length > c->context) return mod__bad(err, "length must be in [1, context]");
    if (d->chunk < 1 || d->chunk > d->length) return mod__bad(err, "chunk must be in [1, length]");
@@ -5518,18 +6114,34 @@ MOD__FN mod_result mod__session_tape_bytes(const mod_config *c, const mod_sessio
    return mod__forward_bytes(c, &shape, &tape, &cache, bytes, err);
 }
 
+/* Numbers that a session carries for token-choice, in all blocks: none if there is none. */
+MOD__FN size_t mod__all_used(const mod_config *c)
+{
+   int l;
+   for (l = 0; l < c->n_layers; ++l) {
+      mod__router block = mod__router_of(c, l, MOD__OF_BLOCK), experts = mod__router_of(c, l, MOD__OF_EXPERTS);
+      if ((block.columns && !block.best) || (experts.columns && !experts.best))
+         return (size_t)c->n_layers * (size_t)mod__used(c);
+   }
+   return 0;
+}
+
+/* Numbers in the logits of a token, or of a sequence. */
+MOD__FN int mod__outputs(const mod_config *c) { return c->head >= MOD_HEAD_CLASS ? c->n_outputs : c->vocab_size; }
+
 /* One walk over a session's memory, up to the tape. */
 MOD__FN mod_result mod__session_layout(const mod_config *c, const mod_session_desc *d, mod_arena *a, mod_session **out,
                                        size_t *cache, mod_error *err)
 {
-   size_t layers = (size_t)c->n_layers, rows, numbers, before_cache;
-   void *session, *start, *k, *v, *position, *logits;
+   size_t layers = (size_t)c->n_layers, rows, numbers, before_cache, n_used = mod__all_used(c);
+   void *session, *start, *used, *k, *v, *position, *logits;
    if (!mod__mul(&rows, layers, (size_t)d->length) ||
        !mod__mul(&numbers, rows, (size_t)(c->d_model / c->n_heads * c->n_kv_heads)))
       return mod__error(err, MOD_RESULT_MEMORY, "the session is too large for this machine's addresses", -1, -1);
    if (mod_arena_push(a, 1, sizeof(mod_session), &session, err) ||
        mod_arena_push(a, 2 * layers, sizeof(int), &start, err) ||
-       mod_arena_push(a, (size_t)c->vocab_size, sizeof(mod_real), &logits, err))
+       mod_arena_push(a, 2 * n_used, sizeof(int), &used, err) ||
+       mod_arena_push(a, (size_t)mod__outputs(c), sizeof(mod_real), &logits, err))
       return MOD_RESULT_MEMORY;
    before_cache = a->used;
    if (mod_arena_push(a, numbers, sizeof(mod_real), &k, err) || mod_arena_push(a, numbers, sizeof(mod_real), &v, err) ||
@@ -5544,6 +6156,8 @@ MOD__FN mod_result mod__session_layout(const mod_config *c, const mod_session_de
    (*out)->cache.k = (mod_real *)k;
    (*out)->cache.v = (mod_real *)v;
    (*out)->cache.position = (int *)position;
+   (*out)->cache.used = n_used ? (int *)used : NULL;
+   (*out)->used_before = n_used ? (int *)used + n_used : NULL;
    (*out)->logits = (mod_real *)logits;
    (*out)->fixed = a->used;
    return mod__ok(err);
@@ -5626,22 +6240,23 @@ MODDEF void mod_session_reset(mod_session *session)
 {
    if (!session) return;
    memset(session->cache.start, 0, 2 * (size_t)session->model->config.n_layers * sizeof(int));
+   if (session->cache.used)
+      memset(session->cache.used, 0, mod__all_used(&session->model->config) * sizeof *session->cache.used);
    session->n = 0;
 }
 
-MODDEF mod_result mod_session_feed(mod_session *session, const int *tokens, int n, mod_error *err)
+/* tokens or inputs; the other is NULL */
+MOD__FN mod_result mod__feed(mod_session *s, const int *tokens, const mod_real *inputs, int n, mod_error *err)
 {
-   mod_session *s = session;
-   const mod_config *c;
-   int done = 0, had, i, l, *end;
-   if (!s || !tokens || n < 1) return mod__bad(err, "session or tokens is NULL, or there is no token");
-   c = &s->model->config;
+   const mod_config *c = &s->model->config;
+   size_t used = s->cache.used ? mod__all_used(c) * sizeof *s->cache.used : 0;
+   int done = 0, had = s->n, i, l, *end;
    if (n > s->desc.length - s->n)
       return mod__error(err, MOD_RESULT_FULL, "the session has no room for these tokens", -1, -1);
-   for (i = 0; i < n; ++i)
+   for (i = 0; tokens && i < n; ++i)
       if (tokens[i] < 0 || tokens[i] >= c->vocab_size)
          return mod__error(err, MOD_RESULT_RANGE, "a token is outside the vocabulary", -1, i);
-   had = s->n;
+   if (used) memcpy(s->used_before, s->cache.used, used);
    while (done < n) {
       mod_batch b;
       mod_forward out;
@@ -5651,7 +6266,8 @@ MODDEF mod_result mod_session_feed(mod_session *session, const int *tokens, int 
       memset(&p, 0, sizeof p);
       b.n_seqs = 1;
       b.length = mod__min(n - done, s->desc.chunk);
-      b.tokens = tokens + done;
+      b.tokens = tokens ? tokens + done : NULL;
+      b.inputs = inputs ? inputs + (size_t)done * (size_t)c->n_inputs : NULL;
       b.mode = MOD_MODE_CAUSAL;
       b.seed = s->desc.seed;
       b.probe = s->desc.probe;
@@ -5670,13 +6286,28 @@ MODDEF mod_result mod_session_feed(mod_session *session, const int *tokens, int 
          for (l = 0; l < c->n_layers; ++l) /* forget what has been fed since */
             for (end = s->cache.start + 2 * l + 1; *end && s->cache.position[l * s->cache.length + *end - 1] >= had;)
                --*end;
+         if (used) memcpy(s->cache.used, s->used_before, used);
          return mod_tape_status(s->tape, err);
       }
       s->n += b.length;
       done += b.length;
-      if (done == n) memcpy(s->logits, out.logits->data, (size_t)c->vocab_size * sizeof *s->logits);
+      if (done == n) memcpy(s->logits, out.logits->data, (size_t)mod__outputs(c) * sizeof *s->logits);
    }
    return mod__ok(err);
+}
+
+MODDEF mod_result mod_session_feed(mod_session *session, const int *tokens, int n, mod_error *err)
+{
+   if (!session || !tokens || n < 1) return mod__bad(err, "session or tokens is NULL, or there is no token");
+   if (session->model->config.n_inputs) return mod__bad(err, "the model takes rows of floats: mod_session_feed_rows");
+   return mod__feed(session, tokens, NULL, n, err);
+}
+
+MODDEF mod_result mod_session_feed_rows(mod_session *session, const mod_real *rows, int n, mod_error *err)
+{
+   if (!session || !rows || n < 1) return mod__bad(err, "session or rows is NULL, or there is no row");
+   if (!session->model->config.n_inputs) return mod__bad(err, "the model takes token ids: mod_session_feed");
+   return mod__feed(session, NULL, rows, n, err);
 }
 
 MODDEF const mod_real *mod_session_logits(const mod_session *session)
@@ -6301,10 +6932,13 @@ typedef struct mod__field {
    const char *name;
    size_t offset;
    int real; /* 1: a double; 0: an int */
+   int since; /* files of an earlier format do not have it: then it is 0 */
 } mod__field;
 
-#define MOD__INT(type, field) {#field, offsetof(type, field), 0}
-#define MOD__REAL(type, field) {#field, offsetof(type, field), 1}
+#define MOD__INT(type, field) {#field, offsetof(type, field), 0, 1}
+#define MOD__REAL(type, field) {#field, offsetof(type, field), 1, 1}
+#define MOD__INT_2(type, field) {#field, offsetof(type, field), 0, 2}
+#define MOD__REAL_2(type, field) {#field, offsetof(type, field), 1, 2}
 static const mod__field mod__config_fields[] = {
    MOD__INT(mod_config, vocab_size), MOD__INT(mod_config, context), MOD__INT(mod_config, n_layers),
    MOD__INT(mod_config, d_model), MOD__INT(mod_config, n_heads), MOD__INT(mod_config, n_kv_heads),
@@ -6313,14 +6947,22 @@ static const mod__field mod__config_fields[] = {
    MOD__INT(mod_config, select), MOD__INT(mod_config, route_first), MOD__INT(mod_config, route_every),
    MOD__REAL(mod_config, capacity), MOD__INT(mod_config, gate), MOD__REAL(mod_config, gate_scale),
    MOD__INT(mod_config, causal), MOD__REAL(mod_config, router_loss), MOD__REAL(mod_config, predictor_loss),
-   MOD__REAL(mod_config, norm_eps), MOD__REAL(mod_config, rope_base)};
+   MOD__REAL(mod_config, norm_eps), MOD__REAL(mod_config, rope_base), MOD__INT_2(mod_config, mask),
+   MOD__INT_2(mod_config, n_inputs), MOD__INT_2(mod_config, n_outputs), MOD__INT_2(mod_config, bypass),
+   MOD__INT_2(mod_config, kv_select), MOD__INT_2(mod_config, kv_gate), MOD__REAL_2(mod_config, kv_capacity),
+   MOD__INT_2(mod_config, mlp), MOD__INT_2(mod_config, n_experts), MOD__INT_2(mod_config, n_noops),
+   MOD__INT_2(mod_config, choice), MOD__INT_2(mod_config, choices), MOD__REAL_2(mod_config, capacity_factor),
+   MOD__REAL_2(mod_config, balance_loss), MOD__REAL_2(mod_config, z_loss)};
 static const mod__field mod__train_fields[] = {
    MOD__INT(mod_train_desc, n_seqs), MOD__INT(mod_train_desc, length), MOD__INT(mod_train_desc, steps),
    MOD__INT(mod_train_desc, warmup), MOD__REAL(mod_train_desc, lr), MOD__REAL(mod_train_desc, lr_min),
    MOD__REAL(mod_train_desc, beta1), MOD__REAL(mod_train_desc, beta2), MOD__REAL(mod_train_desc, eps),
-   MOD__REAL(mod_train_desc, weight_decay), MOD__REAL(mod_train_desc, clip_norm)};
+   MOD__REAL(mod_train_desc, weight_decay), MOD__REAL(mod_train_desc, clip_norm), MOD__REAL_2(mod_train_desc, dropout),
+   MOD__INT_2(mod_train_desc, capacity_warmup), MOD__REAL_2(mod_train_desc, threshold_decay)};
 #undef MOD__INT
 #undef MOD__REAL
+#undef MOD__INT_2
+#undef MOD__REAL_2
 enum {
    MOD__CONFIG_FIELDS = (int)(sizeof mod__config_fields / sizeof mod__config_fields[0]),
    MOD__TRAIN_FIELDS = (int)(sizeof mod__train_fields / sizeof mod__train_fields[0])
@@ -6360,11 +7002,18 @@ MOD__FN int mod__parse_int(const char **s, int *out)
    return digits > 0;
 }
 
+/* Of the settings in a file: 1, or 2 since version 0.4.0. 0: another. */
+MOD__FN int mod__format_of(const mod_file *f)
+{
+   const char *s = mod_file_meta(f, "mod.format");
+   return s && !strcmp(s, "1") ? 1 : s && !strcmp(s, "2") ? 2 : 0;
+}
+
 MOD__FN mod_result mod__read_fields(const mod_file *f, const char *prefix, const mod__field *field, int n, void *to,
                                     mod_error *err)
 {
    int i;
-   for (i = 0; i < n; ++i) {
+   for (i = 0; i < n && field[i].since <= mod__format_of(f); ++i) {
       char key[32];
       const char *s;
       void *at = (unsigned char *)to + field[i].offset;
@@ -6388,19 +7037,27 @@ MODDEF mod_result mod_file_config(const mod_file *file, mod_config *cfg, mod_err
    memset(&c, 0, sizeof c);
    if ((s = mod_file_meta(file, "mod.format")) == NULL)
       return mod__format(err, "the file was not written by mod.h", -1);
-   if (strcmp(s, "1")) return mod__error(err, MOD_RESULT_VERSION, "the file is of a later version of mod.h", -1, -1);
+   if (!mod__format_of(file))
+      return mod__error(err, MOD_RESULT_VERSION, "the file is of a later version of mod.h", -1, -1);
    result = mod__read_fields(file, "mod.", mod__config_fields, MOD__CONFIG_FIELDS, &c, err);
    if (result != MOD_RESULT_OK || (result = mod_config_check(&c, err)) != MOD_RESULT_OK) return result;
    if ((s = mod_file_meta(file, "mod.blocks")) == NULL) return mod__format(err, "the list of blocks is missing", -1);
    for (i = 0; i < c.n_layers; ++i) {
       mod_block_config *b = file->blocks + i;
+      memset(b, 0, sizeof *b);
       if (!mod__parse_int(&s, &b->select) || *s++ != ' ' || !mod__parse_int(&s, &b->gate) || *s++ != ' ' ||
-          !mod__parse_real(&s, &b->capacity) || *s++ != ';')
+          !mod__parse_real(&s, &b->capacity) ||
+          (mod__format_of(file) > 1 &&
+           (*s++ != ' ' || !mod__parse_int(&s, &b->kv_select) || *s++ != ' ' || !mod__parse_int(&s, &b->kv_gate) ||
+            *s++ != ' ' || !mod__parse_real(&s, &b->kv_capacity) || *s++ != ' ' || !mod__parse_int(&s, &b->mlp) ||
+            *s++ != ' ' || !mod__parse_int(&s, &b->choice))) ||
+          *s++ != ';')
          return mod__format(err, "the list of blocks is wrong", i);
    }
    if (*s) return mod__format(err, "the list of blocks is too long", i);
    c.blocks = file->blocks;
    if ((result = mod__settle(&c, &c, err)) != MOD_RESULT_OK) return result;
+   for (i = 0; i < c.n_layers; ++i) file->blocks[i] = mod__block_of(&c, i);
    if (!mod__enumerate(&c, NULL, NULL, &n_params, &n_tensors) || n_params > file->reader.size / 4)
       return mod__format(err, "the file is shorter than the model that it describes", -1);
    *cfg = c;
@@ -6491,18 +7148,17 @@ MOD__FN mod_result mod__load_tensors(const mod_file *f, mod_model *m, mod_traine
    return mod__ok(err);
 }
 
-/* Of every block, into theta; NULL: only looks. */
-MOD__FN mod_result mod__read_thresholds(const mod_file *f, int layers, double *theta, mod_error *err)
+/* All n, into theta; NULL: only looks. */
+MOD__FN mod_result mod__read_thresholds(const mod_file *f, int n, double *theta, mod_error *err)
 {
    const char *s = mod_file_meta(f, "mod.thresholds");
    int i;
-   for (i = 0; s && i < layers; ++i) {
+   for (i = 0; s && i < n; ++i) {
       double x;
       if (!mod__parse_real(&s, &x) || *s++ != ';' || mod__nan(x)) break;
       if (theta) theta[i] = x;
    }
-   if (!s || i < layers || *s)
-      return mod__format(err, "the thresholds are missing, wrong, or not one for each block", i);
+   if (!s || i < n || *s) return mod__format(err, "the thresholds are missing, wrong, or too many or too few", i);
    return mod__ok(err);
 }
 
@@ -6511,11 +7167,12 @@ MODDEF mod_result mod_file_load(const mod_file *file, mod_model *model, mod_trai
    mod_config c;
    mod__train_state state;
    mod_result result;
-   int i, layers;
+   int i, layers, thetas;
    if (!file || !model) return mod__bad(err, "file or model is NULL");
    if (trainer && trainer->model != model) return mod__bad(err, "the trainer is another model's");
    memset(&state, 0, sizeof state);
    layers = model->config.n_layers;
+   thetas = (int)mod__thetas(model);
    if ((result = mod_file_config(file, &c, err)) != MOD_RESULT_OK) return result;
    for (i = 0; i < MOD__CONFIG_FIELDS; ++i)
       if (memcmp((const unsigned char *)&c + mod__config_fields[i].offset,
@@ -6525,12 +7182,12 @@ MODDEF mod_result mod_file_load(const mod_file *file, mod_model *model, mod_trai
    for (i = 0; i < layers; ++i)
       if (memcmp(c.blocks + i, model->blocks + i, sizeof *c.blocks))
          return mod__error(err, MOD_RESULT_FORMAT, "the file is of a model with another block", i, -1);
-   if ((result = mod__read_thresholds(file, layers, NULL, err)) != MOD_RESULT_OK) return result;
+   if ((result = mod__read_thresholds(file, thetas, NULL, err)) != MOD_RESULT_OK) return result;
    if (trainer && (result = mod__read_train_state(file, &state, err)) != MOD_RESULT_OK) return result;
    if ((result = mod__load_tensors(file, model, trainer, 0, err)) != MOD_RESULT_OK ||
        (result = mod__load_tensors(file, model, trainer, 1, err)) != MOD_RESULT_OK)
       return result;
-   mod__read_thresholds(file, layers, model->theta, err);
+   mod__read_thresholds(file, thetas, model->theta, err);
    if (trainer) {
       trainer->step = (int64_t)state.step;
       trainer->beta1_power = state.beta1_power;
@@ -6624,7 +7281,7 @@ MOD__FN void mod__put_header(mod__out *o, const mod_model *m, const mod_save_des
    const mod_trainer *tr = d->trainer;
    uint64_t at = 0;
    int i, kind, k;
-   mod__put_text(o, "{\"__metadata__\":{\"mod.format\":\"1\"");
+   mod__put_text(o, "{\"__metadata__\":{\"mod.format\":\"2\"");
    mod__put_fields(o, "mod.", mod__config_fields, MOD__CONFIG_FIELDS, &m->config);
    mod__put_text(o, ",\"mod.blocks\":\"");
    for (i = 0; i < m->config.n_layers; ++i) {
@@ -6633,10 +7290,20 @@ MOD__FN void mod__put_header(mod__out *o, const mod_model *m, const mod_save_des
       mod__put_number(o, (uint64_t)m->blocks[i].gate, 10, 1);
       mod__put_text(o, " ");
       mod__put_bits(o, m->blocks[i].capacity);
+      mod__put_text(o, " ");
+      mod__put_number(o, (uint64_t)m->blocks[i].kv_select, 10, 1);
+      mod__put_text(o, " ");
+      mod__put_number(o, (uint64_t)m->blocks[i].kv_gate, 10, 1);
+      mod__put_text(o, " ");
+      mod__put_bits(o, m->blocks[i].kv_capacity);
+      mod__put_text(o, " ");
+      mod__put_number(o, (uint64_t)m->blocks[i].mlp, 10, 1);
+      mod__put_text(o, " ");
+      mod__put_number(o, (uint64_t)m->blocks[i].choice, 10, 1);
       mod__put_text(o, ";");
    }
    mod__put_text(o, "\",\"mod.thresholds\":\"");
-   for (i = 0; i < m->config.n_layers; ++i) {
+   for (i = 0; i < (int)mod__thetas(m); ++i) {
       mod__put_bits(o, m->theta[i]);
       mod__put_text(o, ";");
    }
@@ -6726,8 +7393,9 @@ MODDEF mod_result mod_save(const mod_model *model, const mod_save_desc *desc, co
    if (d.trainer && d.trainer->model != model) return mod__bad(err, "the trainer is another model's");
    if (d.trainer && d.trainer->sequences)
       return mod__error(err, MOD_RESULT_STATE, "micro-batches are accumulated: save after mod_train_update", -1, -1);
-   for (i = 0; i < model->config.n_layers; ++i)
-      if (mod__nan(model->theta[i])) return mod__error(err, MOD_RESULT_NUMERIC, "a threshold is NaN", i, -1);
+   for (i = 0; i < (int)mod__thetas(model); ++i)
+      if (mod__nan(model->theta[i]))
+         return mod__error(err, MOD_RESULT_NUMERIC, "a threshold is NaN", i % model->config.n_layers, -1);
    mod__put_header(&o, model, &d);
    if (o.count > MOD__HEADER_MAX) return mod__bad(err, "the header would be longer than 100,000,000 bytes");
    for (i = 0; i < 8; ++i) length[i] = (unsigned char)(o.count >> (8 * i));

@@ -299,9 +299,12 @@ static const char *const odd_meta[] = {
 
 static mod_config kind_of(int kind)
 {
-   static const mod_block_config blocks[5] = {{0, 0, 0}, {MOD_SELECT_LEARNED, MOD_GATE_SIGMOID, 1.0 / 3},
-                                              {MOD_SELECT_STOCHASTIC, 0, 0.7}, {MOD_SELECT_ALL, 0, 0},
-                                              {MOD_SELECT_LEARNED, MOD_GATE_TANH, 0}};
+   static const mod_block_config blocks[5] = {
+      {.select = MOD_SELECT_DEFAULT},
+      {.select = MOD_SELECT_LEARNED, .gate = MOD_GATE_SIGMOID, .capacity = 1.0 / 3},
+      {.select = MOD_SELECT_STOCHASTIC, .capacity = 0.7},
+      {.select = MOD_SELECT_ALL},
+      {.select = MOD_SELECT_LEARNED, .gate = MOD_GATE_TANH}};
    mod_config cfg = {0};
    cfg.vocab_size = 11;
    cfg.context = 8;

@@ -22,8 +22,10 @@ enum {
    VARIANTS
 };
 
-static const mod_block_config own[LAYERS] = {{0, MOD_GATE_ONE, 0.5}, {MOD_SELECT_STOCHASTIC, 0, 0.3},
-                                             {0, MOD_GATE_SIGMOID, 0.1}, {0, MOD_GATE_TANH, 0.75}};
+static const mod_block_config own[LAYERS] = {{.gate = MOD_GATE_ONE, .capacity = 0.5},
+                                             {.select = MOD_SELECT_STOCHASTIC, .capacity = 0.3},
+                                             {.gate = MOD_GATE_SIGMOID, .capacity = 0.1},
+                                             {.gate = MOD_GATE_TANH, .capacity = 0.75}};
 
 static mod_config variant(int v)
 {
@@ -170,7 +172,7 @@ static run run_model(const mod_model *model, const mod_batch *batch, int with_gr
    int lengths[SEQS] = {0};
    mod_flops f;
    for (int s = 0; s < batch->n_seqs; ++s) lengths[s] = batch->lengths ? batch->lengths[s] : batch->length;
-   mod_result known = mod_config_flops(&cfg, batch->n_seqs, lengths, r.out.kept, &f, NULL);
+   mod_result known = mod_config_flops(&cfg, batch->n_seqs, lengths, r.out.blocks, &f, NULL);
    double hand = flops_by_hand(&cfg, batch->n_seqs, lengths, r.out.kept), counted = mod_tape_flops(r.tape);
    if (!(known == MOD_RESULT_OK && counted == f.total && counted == hand && f.total == f.blocks + f.head &&
          r.out.flops_blocks == f.blocks && r.out.flops_head == f.head) &&
@@ -243,6 +245,7 @@ static void probe(void *user, int block, mod_site site, const mod_rows *rows, co
       case MOD_SITE_MLP: copy_site(b, b->mlp, rows, x, D); break;
       case MOD_SITE_OUTPUT: copy_site(b, b->output, rows, x, D); break;
       case MOD_SITE_LOGITS: copy_site(b, NULL, rows, x, VOCAB); break;
+      default: b->malformed = 1; /* these models have neither experts nor keys that are selected apart */
    }
 }
 

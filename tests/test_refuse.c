@@ -1889,7 +1889,10 @@ static void row_mod_forward_logits(void)
 static void row_mod_config_flops(void)
 {
    static const int lengths[2] = {4, 3}, wrong[4][2] = {{-1, 4}, {4, 5}, {INT32_MIN, 0}, {0, INT32_MAX}};
-   static const int entered[4] = {4, 3, 2, 1}, bad_entered[2][4] = {{4, 3, -1, 1}, {4, 3, 5, 1}};
+   static const mod_block_stats counts[2] = {{.kept = 7, .keys = 7, .pairs = 16, .mlp_rows = 7},
+                                             {.kept = 3, .keys = 2, .pairs = 4, .mlp_rows = 6}};
+   static const mod_block_stats wrong_counts[6][2] = {{{.kept = 8}}, {{.kept = -1}}, {{.keys = 8}}, {{.keys = -1}},
+                                                      {{.pairs = -1}}, {{.kept = 7}, {.mlp_rows = -1}}};
    static const int longest[2] = {1 << 20, 1 << 20};
    mod_config bad = cfg, most = huge_config();
    mod_flops f;
@@ -1902,9 +1905,9 @@ static void row_mod_config_flops(void)
    bad.n_layers = 0;
    REFUSED(MOD_RESULT_CONFIG, mod_config_flops(&bad, 2, lengths, NULL, &f, e));
    for (int i = 0; i < 4; ++i) REFUSED(REFUSAL, mod_config_flops(&cfg, 2, wrong[i], NULL, &f, e));
-   for (int i = 0; i < 2; ++i) REFUSED(REFUSAL, mod_config_flops(&cfg, 2, lengths, bad_entered[i], &f, e));
+   for (int i = 0; i < 6; ++i) REFUSED(REFUSAL, mod_config_flops(&cfg, 2, lengths, wrong_counts[i], &f, e));
    unwatch();
-   ACCEPTED(mod_config_flops(&cfg, 2, lengths, entered, &f, e));
+   ACCEPTED(mod_config_flops(&cfg, 2, lengths, counts, &f, e));
    ACCEPTED(mod_config_flops(&cfg, 2, lengths, NULL, &f, e));
    ACCEPTED(mod_config_flops(&most, 2, longest, NULL, &f, e));
    {

@@ -82,8 +82,10 @@ enum {
    VARIANTS
 };
 
-static const mod_block_config own[LAYERS] = {{0, MOD_GATE_ONE, 0.5}, {MOD_SELECT_STOCHASTIC, 0, 0.3},
-                                             {0, MOD_GATE_SIGMOID, 1}, {0, MOD_GATE_TANH, 0.75}};
+static const mod_block_config own[LAYERS] = {{.gate = MOD_GATE_ONE, .capacity = 0.5},
+                                             {.select = MOD_SELECT_STOCHASTIC, .capacity = 0.3},
+                                             {.gate = MOD_GATE_SIGMOID, .capacity = 1},
+                                             {.gate = MOD_GATE_TANH, .capacity = 0.75}};
 
 static mod_config variant(int v)
 {
