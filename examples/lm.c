@@ -49,6 +49,9 @@ enum { EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 }; /* 130 is what shells say of Ct
 
 static const char *const gate_names[] = {"", "raw", "sigmoid", "tanh", "one", NULL};         /* by mod_gate_kind */
 static const char *const causal_names[] = {"", "predictor", "router", "both", "none", NULL}; /* by mod_causal */
+static const char *const select_names[] = {"", "all", "learned", "random", "token", "every", "first", "none", NULL};
+static const char *const mlp_names[] = {"", "plain", "moe", "mode", NULL};                   /* by mod_mlp_kind */
+static const char *const choice_names[] = {"", "token", "expert", NULL};                     /* by mod_choice */
 static const char *const task_names[] = {"", "sums", NULL};                                  /* by task */
 static const char *const part_names[] = {"train", "validation", "test", "all", NULL};        /* by part */
 
@@ -57,8 +60,9 @@ static struct {
    option_list data;
    const char *out, *resume, *prompt, *text, *svg, *csv, *word[1];
    int layers, width, heads, context, every, gate, causal, dense, seqs, steps, threads, keep, calibrate, stream;
+   int select, gated_bypass, mlp, experts, choice, choices, warm_capacity;
    int task, tokens, top_k, part, windows, columns, topk, tensors, n_words;
-   double capacity, lr, seconds, save_every, temperature, top_p;
+   double capacity, kv_capacity, factor, dropout, moving, lr, seconds, save_every, temperature, top_p;
    uint64_t seed, at;
 } o;
 
@@ -117,6 +121,31 @@ static void set_task_defaults(void)
     "without looking ahead                                     (default predictor)"}, \
    {"--dense", NULL, OPTION_FLAG, &o.dense, 0, 0, NULL, \
     "route nothing: every token goes through every block"}, \
+   {"--select", "S", OPTION_CHOICE, &o.select, 0, 0, select_names, \
+    "which tokens a routed block takes: learned, its router's best; token, those\n" \
+    "that choose it; or the controls random, every (nth), first; all, none\n" \
+    "                                                            (default learned)"}, \
+   {"--gated-bypass", NULL, OPTION_FLAG, &o.gated_bypass, 0, 0, NULL, \
+    "with --gate tanh: the router scales those too that a block passes by"}, \
+   {"--kv", "C", OPTION_ABOVE, &o.kv_capacity, 0, 1, NULL, \
+    "a second router chooses this share as keys and values of routed blocks;\n" \
+    "with --select all: what a block remembers     (default: the tokens it takes)"}, \
+   {"--mlp", "M", OPTION_CHOICE, &o.mlp, 0, 0, mlp_names, \
+    "plain, moe (experts) or mode (with ways past them too)        (default plain)"}, \
+   {"--experts", "N", OPTION_INT, &o.experts, 1, 64, NULL, \
+    "experts of an MLP                                                 (default 4)"}, \
+   {"--choice", "C", OPTION_CHOICE, &o.choice, 0, 0, choice_names, \
+    "token or expert: who chooses        (default token; in routed blocks expert)"}, \
+   {"--choices", "N", OPTION_INT, &o.choices, 1, 2, NULL, \
+    "experts of a token, if it chooses                                 (default 1)"}, \
+   {"--factor", "F", OPTION_ABOVE, &o.factor, 0, 64, NULL, \
+    "capacity factor of moe: its slots for each choice                 (default 1)"}, \
+   {"--dropout", "P", OPTION_REAL, &o.dropout, 0, 0.99, NULL, \
+    "in training                                                       (default 0)"}, \
+   {"--warm-capacity", "S", OPTION_INT, &o.warm_capacity, 1, 1e8, NULL, \
+    "steps over which the capacity falls from 1                      (default off)"}, \
+   {"--threshold-ema", "D", OPTION_ABOVE, &o.moving, 0, 0.9999, NULL, \
+    "they follow the top-k's cut-off, with this memory, say 0.99     (default off)"}, \
    {"--seqs", "N", OPTION_INT, &o.seqs, 1, 4096, NULL, \
     "windows of text in a step                                         (default 4)"}, \
    {"--lr", "X", OPTION_ABOVE, &o.lr, 0, 10, NULL, \
@@ -341,7 +370,13 @@ static int make_model(lm *m)
    m->cfg.d_model = o.width; m->cfg.n_heads = o.heads;
    m->cfg.capacity = o.capacity; m->cfg.gate = o.gate; m->cfg.causal = o.causal;
    m->cfg.route_first = m->cfg.route_every = o.every;
-   if (o.dense) m->cfg.select = MOD_SELECT_ALL;
+   m->cfg.select = o.dense ? MOD_SELECT_ALL : o.select;
+   if (o.gated_bypass) m->cfg.bypass = MOD_BYPASS_GATED;
+   if (o.kv_capacity > 0) m->cfg.kv_select = MOD_SELECT_LEARNED;
+   m->cfg.kv_capacity = o.kv_capacity;
+   m->cfg.mlp = o.mlp; m->cfg.n_experts = o.experts; m->cfg.capacity_factor = o.factor;
+   m->cfg.choice = o.choice; m->cfg.choices = o.choices;
+   m->how.dropout = o.dropout; m->how.capacity_warmup = o.warm_capacity; m->how.threshold_decay = o.moving;
    m->how.n_seqs = o.seqs;
    m->how.lr = o.lr; m->how.weight_decay = 0.1; m->how.clip_norm = 1;
    m->how.seed = o.seed;
@@ -581,6 +616,16 @@ static void note_predictions(notes *to, uint64_t position, const mod_tensor *log
    }
 }
 
+/* The same model without any routing: the one to compare with. */
+static void make_dense(mod_config *cfg)
+{
+   cfg->select = MOD_SELECT_ALL;
+   cfg->kv_select = MOD_SELECT_SAME;
+   cfg->bypass = MOD_BYPASS_IDENTITY;
+   cfg->mlp = MOD_MLP_PLAIN;
+   cfg->blocks = NULL;
+}
+
 /* Windows spread evenly over a part of the text. `to` may be NULL. */
 static int evaluate(lm *m, int mode, score *out, notes *to)
 {
@@ -588,8 +633,7 @@ static int evaluate(lm *m, int mode, score *out, notes *to)
    mod_config full = m->cfg;
    int part = part_of(o.part);
    uint64_t n = even_windows(m, part, o.windows);
-   full.select = MOD_SELECT_ALL;
-   full.blocks = NULL;
+   make_dense(&full);
    memset(out, 0, sizeof *out);
    for (uint64_t w = 0; w < n; ++w) {
       mod_forward f;
@@ -615,10 +659,41 @@ static int evaluate(lm *m, int mode, score *out, notes *to)
          sum->routed = b->routed; sum->decided = b->decided;
          sum->tokens += b->tokens; sum->kept += b->kept;
          sum->predicted += b->predicted; sum->hits += b->hits; sum->agree += b->agree;
+         sum->mlp_rows += b->mlp_rows; sum->dropped += b->dropped;
+         sum->experts.tokens += b->experts.tokens; sum->experts.kept += b->experts.kept;
+         sum->experts.hits += b->experts.hits; sum->experts.agree += b->experts.agree;
       }
    }
    m->batch.probe = NULL;
    return 1;
+}
+
+static int has_experts(const lm *m, int block) { return mod_config_block(&m->cfg, block).mlp != MOD_MLP_PLAIN; }
+
+/* Of the MLPs with experts: do these choose? In all of them alike, as lm makes them, but for blocks that are routed. */
+static int expert_choice(const lm *m)
+{
+   for (int l = 0; l < m->cfg.n_layers; ++l)
+      if (has_experts(m, l) && mod_config_block(&m->cfg, l).choice == MOD_CHOICE_EXPERT) return 1;
+   return 0;
+}
+
+/* Is there anything that top-k decides by looking ahead? */
+static int looks_ahead(const lm *m)
+{
+   for (int l = 0; l < m->cfg.n_layers; ++l) {
+      mod_block_config b = mod_config_block(&m->cfg, l);
+      if ((b.select != MOD_SELECT_ALL && b.select != MOD_SELECT_NONE) || b.kv_select == MOD_SELECT_LEARNED) return 1;
+   }
+   return expert_choice(m);
+}
+
+static int is_sparse(const lm *m)
+{
+   for (int l = 0; l < m->cfg.n_layers; ++l)
+      if (is_routed_block(m, l) || has_experts(m, l) || mod_config_block(&m->cfg, l).kv_select != MOD_SELECT_SAME)
+         return 1;
+   return 0;
 }
 
 static int is_routed(const lm *m)
@@ -679,6 +754,25 @@ static void print_deciders(const lm *m, const score *topk, const score *causal)
              grouped(a, (double)causal->skipped), grouped(b, (double)causal->tokens));
 }
 
+/* Of the tokens that enter a block; and of experts that choose: how well that is foretold. */
+static void print_experts(const lm *m, const score *topk, const score *causal)
+{
+   int n = 0;
+   for (int l = 0; l < m->cfg.n_layers; ++l) {
+      const mod_block_stats *b = &causal->blocks[l];
+      const mod_path_stats *e = &topk->blocks[l].experts;
+      if (!has_experts(m, l)) continue;
+      if (!n++) printf("\n%-8s%12s%12s%12s%12s\n", "experts", "computed", "dropped", "accuracy", "recall");
+      printf("block %-2d", l + 1);
+      percent((double)b->mlp_rows, (double)b->kept);
+      percent((double)b->dropped, (double)b->kept);
+      percent((double)e->agree, (double)e->tokens);
+      percent((double)e->hits, (double)e->kept);
+      printf("\n");
+   }
+   if (n) printf("computed, dropped: of the tokens in the block, causally; dropped: no expert had a place for it\n");
+}
+
 /* For each place in a line of sums: how often the token there enters a routed block, and what is foretold from it. */
 static void print_sums(const notes *s)
 {
@@ -723,9 +817,10 @@ static int print_evaluation(lm *m, const score *start)
    printf("\n%-10s           nats     bits      FLOPs    of the\n", part_names[o.part]);
    printf("text               a byte   a byte     a byte     dense\n");
    if (start) print_loss("at the start", start);
-   if (is_routed(m)) print_loss("top-k", &topk);
-   print_loss(is_routed(m) ? "causal" : "dense", &causal);
+   if (looks_ahead(m)) print_loss("top-k", &topk);
+   print_loss(is_sparse(m) ? "causal" : "dense", &causal);
    print_deciders(m, &topk, &causal);
+   print_experts(m, &topk, &causal);
    if (o.task) print_sums(&noted);
    if (is_routed(m)) print_correlation(&noted);
 done:
@@ -904,18 +999,20 @@ static int print_model(const lm *m)
    mod_flops flops[2];
    mod_config cfg[2] = {m->cfg, m->cfg};
    number a, b;
-   int length = m->cfg.context, routed = 0;
-   double share = 0, head = (double)m->cfg.d_model / m->cfg.n_heads;
-   cfg[1].select = MOD_SELECT_ALL;
-   cfg[1].blocks = NULL;
+   int length = m->cfg.context, routed = 0, experts = 0;
+   double share = 0, cached = 0, head = (double)m->cfg.d_model / m->cfg.n_heads;
+   make_dense(&cfg[1]);
    for (int i = 0; i < 2; ++i)
       if (mod_model_plan(&cfg[i], &m->how, &plan[i], &err) != MOD_RESULT_OK ||
           mod_config_flops(&cfg[i], 1, &length, NULL, &flops[i], &err) != MOD_RESULT_OK)
          return failed("model", &err);
    for (int l = 0; l < m->cfg.n_layers; ++l) {
       mod_block_config block = mod_config_block(&m->cfg, l);
+      double takes = block.select == MOD_SELECT_ALL ? 1 : block.select == MOD_SELECT_NONE ? 0 : block.capacity;
       routed += block.select != MOD_SELECT_ALL;
-      share += block.capacity / m->cfg.n_layers;
+      experts += block.mlp != MOD_MLP_PLAIN;
+      share += takes / m->cfg.n_layers;
+      cached += (block.kv_select == MOD_SELECT_SAME ? takes : block.kv_capacity) / m->cfg.n_layers;
    }
    double row = 2 * m->cfg.n_kv_heads * head * m->cfg.n_layers * (double)sizeof(mod_real);
    const struct {
@@ -923,18 +1020,24 @@ static int print_model(const lm *m)
       double here, dense;
    } line[] = {{"parameters", (double)plan[0].n_params, (double)plan[1].n_params},
                {"FLOPs a byte forward", flops[0].total / length, flops[1].total / length},
-               {"bytes of cache a byte", share * row, row},
+               {"bytes of cache a byte", cached * row, row},
                {"KB of the model", (double)plan[0].model / 1024, (double)plan[1].model / 1024},
                {"KB to train it, beside", (double)plan[0].trainer / 1024, (double)plan[1].trainer / 1024}};
    printf("model     %d blocks of width %d, %d heads, context %d; ", m->cfg.n_layers, m->cfg.d_model, m->cfg.n_heads,
           m->cfg.context);
-   if (!routed) printf("dense\n");
+   if (!routed) printf(is_sparse(m) ? "all tokens enter them\n" : "dense\n");
    else
-      printf("%d of them routed, %g%% of the tokens on average, gate %s\n", routed,
-             100 * (share * m->cfg.n_layers - (m->cfg.n_layers - routed)) / routed, gate_names[m->cfg.gate]);
+      printf("%d of them routed, %g%% of the tokens on average, %s%s\n", routed,
+             100 * (share * m->cfg.n_layers - (m->cfg.n_layers - routed)) / routed,
+             m->cfg.select == MOD_SELECT_LEARNED ? "gate " : "selected: ",
+             m->cfg.select == MOD_SELECT_LEARNED ? gate_names[m->cfg.gate] : select_names[m->cfg.select]);
+   if (experts)
+      printf("          %s chosen by each %s in %d MLPs, %d experts and %d ways past them\n",
+             expert_choice(m) ? "tokens are" : "experts are", expert_choice(m) ? "expert" : "token", experts,
+             m->cfg.n_experts, m->cfg.mlp == MOD_MLP_MODE ? m->cfg.n_noops : 0);
    for (size_t i = 0; i < sizeof line / sizeof line[0]; ++i) {
       printf("          %-22s %12s", line[i].what, grouped(a, line[i].here));
-      if (routed)
+      if (is_sparse(m))
          printf("   %5.1f%% of the dense model's %s", 100 * line[i].here / line[i].dense, grouped(b, line[i].dense));
       printf("\n");
    }
