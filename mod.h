@@ -1,8 +1,9 @@
-/* mod.h - v0.3.0 - Mixture-of-Depths transformers in one C header - public domain or MIT, at your choice
+/* mod.h - v0.4.0 - Mixture-of-Depths transformers in one C header - public domain or MIT, at your choice
 
-   Tensors, an autograd tape, expert-choice routing, Mixture-of-Depths (MoD) transformer blocks, training, causal
-   sampling with a cache for each block, and safetensors files. C99 that is also C++11. Needs libc and libm; uses
-   OpenMP where the compiler is asked for it; nothing else.
+   Tensors, an autograd tape, expert-choice and token-choice routing, Mixture-of-Depths (MoD), mixture-of-experts and
+   Mixture-of-Depths-and-Experts (MoDE) transformer blocks, training, causal sampling with a cache for each block, and
+   safetensors files. C99 that is also C++11. Needs libc and libm; uses OpenMP where the compiler is asked for it;
+   nothing else.
 
    In exactly one C or C++ file:
 
@@ -40,6 +41,7 @@
       MOD_ALLOW_FAST_MATH   build in spite of -ffast-math; the same bits and NaN checks are then not promised
 
    RECENT HISTORY
+      0.4.0  every routing scheme of the paper: token-choice, controls, experts, MoDE, keys apart; rows of floats in
       0.3.0  vector code chosen at run time, blocked products, attention by strips
       0.2.0  the language model: sessions, files, exact resume, calibrated thresholds
       0.1.0  the algorithm: tape, ops, routing, dense and MoD blocks, training, sampling
@@ -61,12 +63,13 @@
 
    >>limits  WHAT IT DOES NOT DO; LIMITS
    ------------------------------------
-   No tokenizer (ids in, ids out; a byte is a fine token), no GPU. No mixture of experts yet. A session decodes one
-   sequence. Files hold F32 (F64 with MOD_USE_DOUBLE); either is read, and rounded to mod_real; other types are listed,
+   No tokenizer (ids in, ids out; a byte is a fine token), no GPU. No dropout on attention's probabilities. A session
+   decodes one sequence. Files hold F32 (F64 with MOD_USE_DOUBLE); either is read, and rounded to mod_real; other types are listed,
    not read, and a file with a type unknown here is refused. mod_file_open reads files of up to LONG_MAX bytes: 2 GB on
    Windows.
-   vocab_size, context <= 2^20; n_layers <= 1024; d_model <= 2^16; d_ff <= 2^18; rows of a batch <= 2^24.
-   Stack: 18 KB to plan, to set up and to calibrate (27 KB with what gcc -O3 inlines), 9 KB to run.
+   vocab_size, context <= 2^20; n_layers <= 1024; d_model <= 2^16; d_ff <= 2^18; n_experts, n_noops <= 64; rows of a
+   batch <= 2^24.
+   Stack: 24 KB to plan and to set up, 9 KB to run and to calibrate.
    Sizes are checked: what does not fit is refused.
 
 
@@ -100,6 +103,17 @@
    the block iff the predictor's logit is above a threshold. Or the router itself is trained for it by an auxiliary
    loss. The gate is the router's in either case. Here that is two modes of one forward pass: MOD_MODE_TOPK to train,
    MOD_MODE_CAUSAL to evaluate honestly and to sample. Loss is worth quoting in causal mode only.
+
+   The paper's other schemes, and the controls, are settings of mod_config (or of one block, mod_block_config):
+
+      select       who enters a block: the router's best; who prefers it (token-choice: paths have slots, given in order
+                   of position, and who finds none is *dropped*); or, to see what learning is worth, chance or position
+      mlp          one MLP; or *experts*, of which a token passes through those that it chooses, or that choose it (MoE).
+                   Experts in a block that selects its tokens: *staged* MoDE. A router with *no-ops*, ways past the
+                   experts, that a token can choose: *integrated* MoDE
+      kv_select    keys and values selected apart: one router says who is updated, another who is remembered
+      bypass       the router's weight on the tokens too that a block passes by
+   A *path* is what a router decides about: the block itself, its keys and values, one of its experts.
 
 
    >>steps  STEP BY STEP
@@ -188,7 +202,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MOD_H_VERSION 300 /* major * 10000 + minor * 100 + patch */
+#define MOD_H_VERSION 400 /* major * 10000 + minor * 100 + patch */
 
 #if defined(__GNUC__)
 #define MOD__UNUSED __attribute__((__unused__)) /* no warning about a function that this program does not call */
@@ -1212,7 +1226,7 @@ enum {
    MOD__MAX_ROWS = 1 << 24,   /* rows of a batch */
    MOD__MAX_LAYERS = 1024,
    MOD__MAX_EXPERTS = 64,
-   MOD__STUB_BYTES = 16 << 10 /* tensor descriptions of one block, for a measuring run on the stack */
+   MOD__STUB_BYTES = 20 << 10 /* tensor descriptions of one block, for a measuring run on the stack */
 };
 
 /* =================================================================================================================
@@ -3614,9 +3628,14 @@ MODDEF int mod_rows_choose(mod_tape *tape, const mod_rows *rows, mod_tensor *sco
       return mod__no_rows(t, MOD_RESULT_ARG, "choose: 1 to `paths` experts and choices, slots >= 0, `used` for one "
                           "sequence only", -1), 0;
    length = mod__min(rows->length_max, slots);
-   for (e = 0; e < n_experts; ++e)
+   for (e = 0; e < n_experts; ++e) {
+      size_t described = t->stub.used;
       if (!(out[e] = mod__rows_new(t, rows->n_seqs, mod__min(rows->n_max, length * rows->n_seqs), length, 1, rows)))
          return 0;
+      if (!t->desc.measure || e == 0) continue;
+      out[e] = out[0]; /* all alike: one description will do */
+      t->stub.used = described;
+   }
    mark = t->arena.used;
    if (!mod__take(t, (size_t)rows->length_max * (size_t)choices, sizeof(int), &memory[0]) ||
        !mod__take(t, (size_t)rows->length_max * (size_t)choices, sizeof(int), &memory[1]) ||
@@ -7499,7 +7518,7 @@ MODDEF mod_file *mod_file_open(const char *path, const mod_allocator *allocator,
 #define MOD__INFO_PROMISE "promised"
 #endif
 #define MOD__INFO_LINE(level, promise) \
-   "mod.h 0.3.0, " MOD__INFO_REAL ", " MOD__INFO_THREADS ", " level "; same bits: " promise
+   "mod.h 0.4.0, " MOD__INFO_REAL ", " MOD__INFO_THREADS ", " level "; same bits: " promise
 #define MOD__INFO(promise)                                                                                        \
    mod__info(MOD__INFO_LINE("scalar", promise), MOD__INFO_LINE("SSE2", promise), MOD__INFO_LINE("AVX2", promise), \
              MOD__INFO_LINE("AVX-512", promise), MOD__INFO_LINE("NEON", promise),                                \
@@ -7580,7 +7599,7 @@ MODDEF const char *mod_build_info(void)
 #endif /* MOD_IMPLEMENTATION */
 
 #else /* MOD__LEVEL is defined: the header reads itself for one instruction set */
-#if MOD_H_VERSION != 300
+#if MOD_H_VERSION != 400
 #error "mod.h: the file that MOD_SELF names is another version"
 #endif
 

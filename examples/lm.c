@@ -38,7 +38,7 @@
 #include "common/sums.h"
 #include "common/text.h"
 
-#define VERSION "0.3.0"
+#define VERSION "0.4.0"
 enum { PART_ALL = TEXT_N_PARTS }; /* beside text.h's parts: the text is then not cut */
 enum { VOCAB = 256, MAX_LAYERS = 1024, CALIBRATION_SEQS = 64 };
 enum { NOTED_MOST = 1 << 21 }; /* tokens whose routes an evaluation notes: at least those of one window */
