@@ -69,7 +69,7 @@
    Windows.
    vocab_size, context <= 2^20; n_layers <= 1024; d_model <= 2^16; d_ff <= 2^18; n_experts, n_noops <= 64; rows of a
    batch <= 2^24.
-   Stack: 24 KB to plan and to set up, 9 KB to run and to calibrate.
+   Stack: 24 KB to plan and to set up, 5 KB to run and to calibrate.
    Sizes are checked: what does not fit is refused.
 
 
