@@ -776,7 +776,7 @@ typedef enum mod_mode {
 /* Places at which a probe sees a block. */
 typedef enum mod_site {
    MOD_SITE_INPUT,     /* x [n, d]: the block's input */
-   MOD_SITE_SCORE,     /* r [n, 1]: the router's scores, or the random ones */
+   MOD_SITE_SCORE,     /* r [n, 1]: the router's scores, or the random ones; of MOD_SELECT_TOKEN [n, 2]: block, bypass */
    MOD_SITE_PREDICTOR, /* [n, 1]: the predictor's logits */
    MOD_SITE_KEPT,      /* rows only: the rows that entered (x is NULL) */
    MOD_SITE_ATTENTION, /* h [kept, d] */
@@ -3643,8 +3643,6 @@ MODDEF int mod_rows_choose(mod_tape *tape, const mod_rows *rows, mod_tensor *sco
       return 0;
    t->arena.used = mark; /* scratch: nothing is taken before the end */
    if (t->desc.measure) return 1;
-   path = (int *)memory[0];
-   slot = (int *)memory[1];
    room = (int *)memory[2];
    held = used ? used : (int *)memory[3];
    for (e = 0; e < paths; ++e) room[e] = e < n_experts ? slots : -1;
@@ -3652,16 +3650,20 @@ MODDEF int mod_rows_choose(mod_tape *tape, const mod_rows *rows, mod_tensor *sco
    if (chosen) memset(chosen, 0, (size_t)rows->n_seqs * (size_t)paths * sizeof *chosen);
    for (s = 0; s < rows->n_seqs; ++s) {
       int first = rows->start[s], n = rows->start[s + 1] - first;
+      path = (int *)memory[0];
+      slot = (int *)memory[1];
       if (!used) memset(held, 0, (size_t)paths * sizeof *held);
       for (e = 0; e < n_experts; ++e) out[e]->start[s] = out[e]->n;
       if (mod_route_choose(score->data + (size_t)first * (size_t)paths, n, paths, choices, room, held, path, slot, &err))
          return mod_tape_fail(t, err.code, err.message, err.where < 0 ? -1 : rows->position[first + err.where]), 0;
-      for (i = 0; i < n * choices; ++i) {
-         if (chosen) ++chosen[s * paths + path[i]];
-         if (slot[i] < 0 || path[i] >= n_experts) continue;
-         out[path[i]]->position[out[path[i]]->n] = rows->position[first + i / choices];
-         out[path[i]]->index[out[path[i]]->n++] = first + i / choices;
-      }
+      for (i = first; i < first + n; ++i)
+         for (e = 0; e < choices; ++e, ++path, ++slot) {
+            mod_rows *to = *path < n_experts ? out[*path] : NULL;
+            if (chosen) ++chosen[(size_t)s * (size_t)paths + (size_t)*path];
+            if (!to || *slot < 0) continue;
+            to->position[to->n] = rows->position[i];
+            to->index[to->n++] = i;
+         }
    }
    for (e = 0; e < n_experts; ++e) out[e]->start[rows->n_seqs] = out[e]->n;
    return 1;
@@ -5046,7 +5048,7 @@ MOD__FN const mod_rows *mod__take_rows(mod__pass *p, int l, int which, int j, co
 /* Numbers of a token-choice that a session carries from piece to piece: of the block and its experts. */
 MOD__FN int mod__used(const mod_config *c) { return 2 + c->n_experts + c->n_noops; }
 
-/* Rows choose among the paths of a router by its scores z; *p = softmax(z). The losses: of each sequence, with n rows,
+/* Rows choose among the paths of a router by its scores z; returns softmax(z). The losses: of each sequence, with n rows,
    E sum_e f_e P_e, f_e the share of all choices that want path e of E and P_e the mean of p_e; and the mean of
    (log sum exp z)^2. Sequences count by their rows: the sums over rows are divided by the tokens of the step. */
 MOD__FN mod_tensor *mod__let_choose(mod__pass *p, int l, int which, const mod_rows *rows, mod_tensor *z, int choices,
@@ -5054,25 +5056,24 @@ MOD__FN mod_tensor *mod__let_choose(mod__pass *p, int l, int which, const mod_ro
 {
    mod_tape *t = p->t;
    mod__router r = mod__router_of(p->c, l, which);
-   int slots = mod__slots(p->c, l, &r), s, i, e, causal = p->batch->mode == MOD_MODE_CAUSAL;
+   int slots = mod__slots(p->c, l, &r), s, i, e, causal = p->batch->mode == MOD_MODE_CAUSAL, *used = NULL, *wants;
+   size_t paths = (size_t)r.columns;
    mod_tensor *prob = mod_softmax(t, z), *wanted, *term;
-   void *chosen = NULL;
-   int *used = p->cache && p->cache->used
-                  ? p->cache->used + l * mod__used(p->c) + (which == MOD__OF_EXPERTS ? 2 : 0) : NULL;
+   void *chosen;
+   if (p->cache && p->cache->used) used = p->cache->used + l * mod__used(p->c) + (which == MOD__OF_EXPERTS ? 2 : 0);
    if (!causal && !r.up) slots = mod__max(slots, mod_route_slots(p->c->context, p->batch->least_capacity));
-   if (!rows || !prob || !mod__take(t, (size_t)rows->n_seqs * (size_t)r.columns, sizeof(int), &chosen) ||
+   if (!rows || !prob || !mod__take(t, (size_t)rows->n_seqs * paths, sizeof(int), &chosen) ||
        !mod_rows_choose(t, rows, z, choices, r.paths, slots, used, (int *)chosen, out))
       return NULL;
-   for (s = 0; s < rows->n_seqs && chosen; ++s)
-      for (e = 0; e < r.paths; ++e)
-         *dropped += ((int *)chosen)[s * r.columns + e] - (out[e]->start[s + 1] - out[e]->start[s]);
+   for (s = 0, wants = (int *)chosen; s < rows->n_seqs && chosen; ++s, wants += paths)
+      for (e = 0; e < r.paths; ++e) *dropped += wants[e] - (out[e]->start[s + 1] - out[e]->start[s]);
    if (causal) return prob;
    if ((wanted = mod__zeros(t, prob, r.columns)) == NULL) return NULL;
-   for (s = 0; s < rows->n_seqs && chosen; ++s)
-      for (i = rows->start[s]; i < rows->start[s + 1]; ++i)
-         for (e = 0; e < r.columns; ++e)
-            wanted->data[i * r.columns + e] = (mod_real)(((int *)chosen)[s * r.columns + e] * (double)r.columns /
-               choices / (rows->start[s + 1] - rows->start[s]) / p->tokens);
+   for (s = 0, wants = (int *)chosen; s < rows->n_seqs && chosen; ++s, wants += paths)
+      for (i = rows->start[s]; i < rows->start[s + 1]; ++i) {
+         double scale = (double)r.columns / choices / (rows->start[s + 1] - rows->start[s]) / p->tokens;
+         for (e = 0; e < r.columns; ++e) wanted->data[(size_t)i * paths + (size_t)e] = (mod_real)(wants[e] * scale);
+      }
    term = mod_sum(t, mod_mul(t, prob, wanted));
    if (term && chosen) p->out->balance_loss += (double)term->data[0] / p->balanced;
    mod__add_loss(p, term, p->c->balance_loss / p->balanced);

@@ -1103,7 +1103,7 @@ static void look(void *user, int block, mod_site site, const mod_rows *rows, con
    for (int i = 0; i < rows->n; ++i) {
       int at = block * to->map.n_tokens + rows->position[i];
       if (site == MOD_SITE_KEPT) to->entered[at] = 1;
-      if (site == MOD_SITE_SCORE) to->score[at] = (float)x->data[i];
+      if (site == MOD_SITE_SCORE) to->score[at] = (float)x->data[i * x->dim[1]];
       if (site == MOD_SITE_PREDICTOR) to->logit[at] = (float)x->data[i];
    }
 }
