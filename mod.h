@@ -64,8 +64,8 @@
    >>limits  WHAT IT DOES NOT DO; LIMITS
    ------------------------------------
    No tokenizer (ids in, ids out; a byte is a fine token), no GPU. No dropout on attention's probabilities. A session
-   decodes one sequence. Files hold F32 (F64 with MOD_USE_DOUBLE); either is read, and rounded to mod_real; other types are listed,
-   not read, and a file with a type unknown here is refused. mod_file_open reads files of up to LONG_MAX bytes: 2 GB on
+   decodes one sequence. Files hold F32 (F64 with MOD_USE_DOUBLE); either is read, and rounded to mod_real; other types
+   are listed, not read, and a file with a type unknown here is refused. mod_file_open reads files of up to LONG_MAX bytes: 2 GB on
    Windows.
    vocab_size, context <= 2^20; n_layers <= 1024; d_model <= 2^16; d_ff <= 2^18; n_experts, n_noops <= 64; rows of a
    batch <= 2^24.
@@ -108,9 +108,9 @@
 
       select       who enters a block: the router's best; who prefers it (token-choice: paths have slots, given in order
                    of position, and who finds none is *dropped*); or, to see what learning is worth, chance or position
-      mlp          one MLP; or *experts*, of which a token passes through those that it chooses, or that choose it (MoE).
-                   Experts in a block that selects its tokens: *staged* MoDE. A router with *no-ops*, ways past the
-                   experts, that a token can choose: *integrated* MoDE
+      mlp          one MLP; or *experts*, of which a token passes those that it chooses, or that choose it (MoE). Behind a
+                   block that selects its tokens: *staged* MoDE. With *no-ops* in the same router, ways past the experts
+                   that a token can choose: *integrated* MoDE
       kv_select    keys and values selected apart: one router says who is updated, another who is remembered
       bypass       the router's weight on the tokens too that a block passes by
    A *path* is what a router decides about: the block itself, its keys and values, one of its experts.
@@ -358,8 +358,8 @@ typedef enum mod_head {
    MOD_HEAD_DEFAULT,
    MOD_HEAD_TIED,      /* next token: logits = x E^T with the embedding E */
    MOD_HEAD_UNTIED,    /* next token: logits = x W with a matrix of its own */
-   MOD_HEAD_CLASS,     /* one of n_outputs classes for a sequence: logits = pool(x) W; pool is the last row or, in a model
-                          that is not causal, the mean of all rows */
+   MOD_HEAD_CLASS,     /* one of n_outputs classes for a sequence: logits = pool(x) W; pool is the last row or, in a
+                          model that is not causal, the mean of all rows */
    MOD_HEAD_REGRESSION /* n_outputs numbers for a sequence: pool(x) W; the loss is the mean squared error */
 } mod_head;
 typedef enum mod_mask { MOD_MASK_CAUSAL, MOD_MASK_FULL } mod_mask; /* who sees whom in attention; FULL: an encoder */
@@ -526,8 +526,8 @@ MODDEF int mod_route_slots(int n, double share);
 /* Token-choice: each of n rows, in order, goes to its `choices` best of n_paths paths, score [n, n_paths] (ties: the
    lower path); all choices of a row come before the next row. Path e has room for slots[e] rows (negative: for any
    number; slots NULL: all have); who finds none left is dropped there. used [n_paths]: how many rows each path holds
-   already, and then holds. path [n, choices]: the choices, the best first; slot [n, choices]: which slot each got, -1 if
-   it was dropped. 1 <= choices <= n_paths. Causal: a row depends on earlier ones only. NaN: MOD_RESULT_NUMERIC with its
+   already, and then holds. path [n, choices]: the choices, the best first; slot [n, choices]: which slot each got, -1
+   if it was dropped. 1 <= choices <= n_paths. Causal: a row depends on earlier ones only. NaN: MOD_RESULT_NUMERIC with its
    row, and nothing is written. Source: paper figure 2, left. */
 MODDEF mod_result mod_route_choose(const mod_real *score, int n, int n_paths, int choices, const int *slots, int *used,
                                    int *path, int *slot, mod_error *err);
@@ -832,22 +832,22 @@ typedef struct mod_block_stats {
    mod_path_stats kv, experts;     /* of these routers */
    int64_t keys, pairs; /* rows that were keys and values, and pairs of query and key that it saw */
    int64_t mlp_rows;    /* rows through the MLP, or through all experts */
-   int64_t dropped;     /* token-choice: choices of the block or an expert that found no slot; expert-choice: rows that no
-                           expert took */
+   int64_t dropped;     /* token-choice: choices of the block or an expert that found no slot; expert-choice: rows that
+                           no expert took */
 } mod_block_stats;
 
 /* What a forward pass gave. Pointers live on the tape. */
 typedef struct mod_forward {
-   mod_tensor *logits; /* [rows->n, vocab_size], real tokens only: sequence s, position i is row rows->start[s] + i; of a
-                          class or regression head [n_seqs, n_outputs] */
+   mod_tensor *logits; /* [rows->n, vocab_size], real tokens only: sequence s, position i is row rows->start[s] + i; of
+                          a class or regression head [n_seqs, n_outputs] */
    mod_tensor *loss;   /* to differentiate: cross-entropy and the weighted auxiliary losses; NULL without targets or
                           gradients */
    const mod_rows *rows;
    double cross_entropy;             /* nats per target; of a regression the mean squared error */
    double router_bce, predictor_bce; /* means over tokens and routed blocks, unweighted; 0 where there is none */
-   double balance_loss, z_loss;      /* the same of token-choice: of each sequence E sum_e f_e P_e, with f_e the share of
-                                        choices and P_e the mean probability of path e of E; and the mean of
-                                        (log sum exp of the logits)^2; sequences count by their tokens */
+   double balance_loss, z_loss;      /* of token-choice: of each sequence E sum_e f_e P_e, with f_e the share of choices
+                                        and P_e the mean probability of path e of E, and the mean of (log sum exp of the
+                                        logits)^2; sequences count by their tokens; means over such routers */
    double flops_blocks, flops_head;  /* of this forward pass, as counted */
    const mod_block_stats *blocks;    /* [n_layers] */
    const int *kept;                  /* [n_layers, n_seqs] tokens that entered; NULL while measuring */
@@ -887,8 +887,8 @@ MODDEF mod_result mod_forward_plan(const mod_config *cfg, const mod_batch *shape
    MOD_RESULT_NUMERIC with block and position. Untrusted tokens are refused, not trusted. */
 MODDEF mod_result mod_model_forward(const mod_model *model, mod_tape *tape, mod_real *grads, const mod_batch *batch,
                                     mod_forward *out, mod_error *err);
-/* Copies the logits of a next-token head to out [n_seqs, length, vocab_size]; rows of padding are 0. `forward` must come
-   from `batch`. */
+/* Copies the logits of a next-token head to out [n_seqs, length, vocab_size]; rows of padding are 0. `forward` must
+   come from `batch`. */
 MODDEF mod_result mod_forward_logits(const mod_forward *forward, const mod_batch *batch, mod_real *out, mod_error *err);
 
 /* Sets the thresholds from held-out text: a top-k pass over `batch` (its mode is ignored) on a tape that you have
@@ -924,21 +924,21 @@ struct mod_train_desc {
    double clip_norm;    /* 0 = off; for the language model and for the predictors, each by its own norm */
    double dropout;      /* 0 = off; probability, below 1 */
    int capacity_warmup; /* 0 = off: steps s over which no block takes less than 1 - s / capacity_warmup of the tokens */
-   double threshold_decay; /* 0 = off; below 1: each step moves the thresholds, theta = decay theta + (1 - decay) m; m: the
-                              mean over sequences of the midpoint between the k-th and the next deciding logit. The
-                              first step that has one sets theta = m */
+   double threshold_decay; /* 0 = off; below 1: each step moves the thresholds, theta = decay theta + (1 - decay) m; m:
+                              the mean over sequences of the midpoint between the k-th and the next deciding logit.
+                              The first step that has one sets theta = m */
    int n_threads;       /* 0 = 1 */
    mod_simd simd;       /* 0 = the best there is */
    mod_jobs jobs;
    uint64_t seed; /* of random draws in training */
 };
 
-/* AdamW for a network of your own: step `step`, counted from 0, on n parameters with their gradient and moments m and v,
-   which start as 0. Of `how`, resolved, it takes the learning rate and its schedule, betas, eps, weight_decay, clip_norm,
-   threads and simd. *norm (may be NULL): of the gradient, before clipping. If that is not finite it is
+/* AdamW for a network of your own: step `step`, counted from 0, on n parameters with their gradient and moments m and
+   v, which start as 0. Of `how`, resolved, it takes the learning rate and its schedule, betas, eps, weight_decay,
+   clip_norm, threads and simd. *norm (may be NULL): of the gradient, before clipping. If that is not finite it is
    MOD_RESULT_NUMERIC and nothing changes. */
-MODDEF mod_result mod_adamw(const mod_train_desc *how, int64_t step, mod_real *params, const mod_real *grads, mod_real *m,
-                            mod_real *v, size_t n, double *norm, mod_error *err);
+MODDEF mod_result mod_adamw(const mod_train_desc *how, int64_t step, mod_real *params, const mod_real *grads,
+                            mod_real *m, mod_real *v, size_t n, double *norm, mod_error *err);
 
 typedef struct mod_trainer mod_trainer;
 
@@ -2897,8 +2897,8 @@ MODDEF mod_tensor *mod_gate(mod_tape *tape, mod_tensor *r, mod_gate_kind kind, d
    return mod__unary(tape, r, MOD__MAP_gate, a, (int)kind);
 }
 
-/* --- softmax along a row: y_j = exp(x_j - m) / sum, m the largest; dx = y (dy - <dy, y>). Of (r, 0) it is sigmoid(r) to
-   the bit. logsumexp: y = log sum + m; dx = dy softmax(x). Saved: m and the sum of every row. --- */
+/* --- softmax along a row: y_j = exp(x_j - m) / sum, m the largest; dx = y (dy - <dy, y>). Of (r, 0) it is sigmoid(r)
+   to the bit. logsumexp: y = log sum + m; dx = dy softmax(x). Saved: m and the sum of every row. --- */
 
 MOD__FN void mod__softmax_forward(mod_tensor *y, mod__range r)
 {
@@ -3535,8 +3535,8 @@ MODDEF mod_rows *mod_rows_make(mod_tape *tape, int n_seqs, int length, const int
    return r;
 }
 
-/* The rows of each sequence that a rule picks. share > 0: the best ones, so many as mod__share_of says. Else those with a
-   score above theta, of which there are never more than k_max. */
+/* The rows of each sequence that a rule picks. share > 0: the best ones, so many as mod__share_of says. Else those with
+   a score above theta, of which there are never more than k_max. */
 MOD__FN mod_rows *mod__rows_select(mod_tape *t, const mod_rows *rows, const mod_tensor *score, double share, int up,
                                    double theta, int k_max)
 {
@@ -3654,7 +3654,8 @@ MODDEF int mod_rows_choose(mod_tape *tape, const mod_rows *rows, mod_tensor *sco
       slot = (int *)memory[1];
       if (!used) memset(held, 0, (size_t)paths * sizeof *held);
       for (e = 0; e < n_experts; ++e) out[e]->start[s] = out[e]->n;
-      if (mod_route_choose(score->data + (size_t)first * (size_t)paths, n, paths, choices, room, held, path, slot, &err))
+      if (mod_route_choose(score->data + (size_t)first * (size_t)paths, n, paths, choices, room, held, path, slot,
+                           &err))
          return mod_tape_fail(t, err.code, err.message, err.where < 0 ? -1 : rows->position[first + err.where]), 0;
       for (i = first; i < first + n; ++i)
          for (e = 0; e < choices; ++e, ++path, ++slot) {
@@ -3874,7 +3875,7 @@ MODDEF mod_tensor *mod_dropout(mod_tape *tape, mod_tensor *x, const mod_rows *ro
    return y;
 }
 
-/* --- pool: y_s = sum of the n rows of sequence s / n, or its last row; dx_i += dy_s / n, or the last row's dx += dy_s --- */
+/* --- pool: y_s = sum of the n rows of sequence s / n, or its last row; dx_i += dy_s / n, or the last row's += dy_s --- */
 
 /* The rows of sequence s that count. Returns how many. */
 MOD__FN int mod__pooled(const mod_tensor *y, int s, int *first)
@@ -4405,7 +4406,8 @@ MOD__FN const char *mod__complaint(const mod_config *c, int *block)
          b = c->blocks[i];
          if (b.select < 0 || b.select > MOD_SELECT_NONE) return "a block's select is no mod_select for a block";
          if (b.gate < 0 || b.gate > MOD_GATE_ONE) return "a block's gate is no mod_gate_kind";
-         if (!(b.capacity >= 0 && b.capacity <= 1)) return "a block's capacity must be in (0, 1], or 0 for the config's";
+         if (!(b.capacity >= 0 && b.capacity <= 1))
+            return "a block's capacity must be in (0, 1], or 0 for the config's";
          if (b.kv_select < 0 || b.kv_select > MOD_SELECT_SAME || b.kv_select == MOD_SELECT_TOKEN)
             return "a block's kv_select is no mod_select for keys and values";
          if (b.kv_gate < 0 || b.kv_gate > MOD_GATE_ONE) return "a block's kv_gate is no mod_gate_kind";
@@ -4488,7 +4490,7 @@ MOD__FN mod__router mod__router_of(const mod_config *c, int block, int which)
 /* ceil(1 / c): of every so many rows one is a share of c */
 MOD__FN double mod__ceil_inverse(double c) { return ceil(1 / c - 1e-6); }
 
-/* The number of rows of n that a selection takes, of all kinds but learned ones in causal mode the most that it takes. */
+/* The rows of n that a selection takes in top-k mode, or of TOKEN the most that it takes. */
 MOD__FN int mod__selected(const mod_config *c, int select, double capacity, int n)
 {
    switch (select) {
@@ -4529,8 +4531,8 @@ enum {
    MOD__NORM_GAIN, MOD__NORM_BIAS, MOD__HEAD, MOD__HEAD_BIAS,
    MOD__NORM1_GAIN, MOD__NORM1_BIAS, MOD__WQ, MOD__BQ, MOD__WK, MOD__BK, MOD__WV, MOD__BV, MOD__WO, MOD__BO,
    MOD__NORM2_GAIN, MOD__NORM2_BIAS, MOD__W1, MOD__B1, MOD__WG, MOD__BG, MOD__W2, MOD__B2,
-   MOD__ROUTER, MOD__PREDICTOR_W1, MOD__PREDICTOR_B1, MOD__PREDICTOR_W2, MOD__PREDICTOR_B2, /* of MOD__OF_BLOCK; the next */
-   MOD__ROUTER_SLOTS = MOD__PREDICTOR_B2 + 1 - MOD__ROUTER,                /* so many are of MOD__OF_KV, then of MOD__OF_EXPERTS */
+   MOD__ROUTER, MOD__PREDICTOR_W1, MOD__PREDICTOR_B1, MOD__PREDICTOR_W2, MOD__PREDICTOR_B2, /* of MOD__OF_BLOCK; */
+   MOD__ROUTER_SLOTS = MOD__PREDICTOR_B2 + 1 - MOD__ROUTER, /* then as many of MOD__OF_KV and of MOD__OF_EXPERTS */
    MOD__SLOTS = MOD__ROUTER + MOD__ROUTERS * MOD__ROUTER_SLOTS, MOD__BLOCK_SLOT = MOD__NORM1_GAIN
 };
 
@@ -4911,8 +4913,8 @@ MOD__FN mod_tensor *mod__drop_out(mod__pass *p, int l, int site, mod_tensor *x, 
    return mod_dropout(p->t, x, rows, p->batch->dropout, p->batch->seed, stream, p->batch->first_id);
 }
 
-/* After what was made since `mark`: x, which is older, becomes y. Forward only: its numbers move into x and their memory
-   is free again. While measuring: likewise the descriptions, so that a small buffer measures any depth. */
+/* After what was made since `mark`: x, which is older, becomes y. Forward only: its numbers move into x and their
+   memory is free again. While measuring: likewise the descriptions, so that a small buffer measures any depth. */
 MOD__FN mod_tensor *mod__move(mod__pass *p, mod_mark mark, mod_tensor *x, mod_tensor *y)
 {
    mod_tape *t = p->t;
@@ -5015,7 +5017,7 @@ MOD__FN mod_tensor *mod__score(mod__pass *p, int l, int which, const mod_rows *r
    return r;
 }
 
-/* Path j of a router takes, in top-k mode, its best rows; causally those whose deciding logit is above its threshold. */
+/* What path j of a router takes: in top-k mode its best rows, causally those whose deciding logit is above theta. */
 MOD__FN const mod_rows *mod__take_rows(mod__pass *p, int l, int which, int j, const mod_rows *rows, mod_tensor *score,
                                        mod_tensor *logit, mod_path_stats *stats)
 {
@@ -5084,15 +5086,15 @@ MOD__FN mod_tensor *mod__let_choose(mod__pass *p, int l, int which, const mod_ro
    return prob;
 }
 
-/* Scores of the controls, which look at no token: uniform in [0, 1), keyed so that batching and chunking do not move them;
-   or 1 where a position is taken and 0 where it is not. */
+/* Scores of the controls, which look at no token: uniform in [0, 1), keyed so that batching and chunking do not move
+   them; or 1 where a position is taken and 0 where it is not. */
 MOD__FN mod_tensor *mod__control(mod__pass *p, int l, int which, int select, double capacity)
 {
    const mod_rows *rows = p->rows;
    mod_tensor *u;
-   uint64_t stream = mod_random_substream(mod_random_stream(which == MOD__OF_KV ? "select.kv" : "select"), p->batch->step);
+   uint64_t stream = mod_random_stream(which == MOD__OF_KV ? "select.kv" : "select");
    int s, i, dim[2] = {0, 1}, step = (int)mod__ceil_inverse(capacity), k = mod_route_capacity(p->c->context, capacity);
-   stream = mod_random_substream(stream, (uint64_t)l);
+   stream = mod_random_substream(mod_random_substream(stream, p->batch->step), (uint64_t)l);
    dim[0] = rows->n;
    u = mod__output(p->t, 2, dim, rows->ragged ? rows->n_max : 0, NULL, NULL, NULL, NULL);
    if (!u || p->t->desc.measure) return u;
@@ -5107,7 +5109,8 @@ MOD__FN mod_tensor *mod__control(mod__pass *p, int l, int which, int select, dou
    return u;
 }
 
-/* Which rows enter block l (MOD__OF_BLOCK), or are its keys and values (MOD__OF_KV). *score: what to gate them with, or NULL. */
+/* Which rows enter block l (MOD__OF_BLOCK), or are its keys and values (MOD__OF_KV). *score: what to gate them with, or
+   NULL. */
 MOD__FN const mod_rows *mod__select(mod__pass *p, int l, int which, mod_tensor *x, mod_tensor **score)
 {
    mod_tape *t = p->t;
@@ -5155,8 +5158,8 @@ MOD__FN const mod_rows *mod__select(mod__pass *p, int l, int which, mod_tensor *
 
 /* --- the block's parts --- */
 
-/* In a session: appends the rows that are keys and values of block l now to its cache; *k and *v become all of it, whose
-   rows are returned. */
+/* In a session: appends the rows that are keys and values of block l now to its cache; *k and *v become all of it,
+   whose rows are returned. */
 MOD__FN const mod_rows *mod__remember(mod__pass *p, int l, const mod_rows *rows, mod_tensor **k, mod_tensor **v)
 {
    const mod__cache *c = p->cache;
@@ -5186,8 +5189,8 @@ MOD__FN const mod_rows *mod__remember(mod__pass *p, int l, const mod_rows *rows,
    return all;
 }
 
-/* attn(x) = attention(rope(x Wq), rope(y Wk), g * (y Wv)) Wo, of the rows given, at their original positions. y: the rows
-   that are keys and values, x itself unless these are selected apart; g: their gate, or NULL. */
+/* attn(x) = attention(rope(x Wq), rope(y Wk), g * (y Wv)) Wo, of the rows given, at their original positions. y: the
+   rows that are keys and values, x itself unless these are selected apart; g: their gate, or NULL. */
 MOD__FN mod_tensor *mod__attn(mod__pass *p, int l, mod_tensor *x, const mod_rows *rows, mod_tensor *y,
                               const mod_rows *keys, mod_tensor *g)
 {
@@ -5219,15 +5222,16 @@ MOD__FN mod_tensor *mod__mlp(mod__pass *p, int l, int e, mod_tensor *x)
    return mod__linear(p, l, e, u, MOD__W2, MOD__B2);
 }
 
-/* moe(u) = sum over the experts e that take a row of p_e mlp_e(u), p = softmax(s W) over experts and no-ops. s: the stream
-   in front of the MLP, which the router reads; u: its norm. */
+/* moe(u) = sum over the experts e that take a row of p_e mlp_e(u), p = softmax(s W) over experts and no-ops. s: the
+   stream in front of the MLP, which the router reads; u: its norm. */
 MOD__FN mod_tensor *mod__moe(mod__pass *p, int l, mod_tensor *s, mod_tensor *u, const mod_rows *rows)
 {
    mod_tape *t = p->t;
    mod__router r = mod__router_of(p->c, l, MOD__OF_EXPERTS);
    mod_block_stats *stats = p->stats ? p->stats + l : NULL;
    mod_path_stats decided;
-   mod_tensor *logit, *z = mod__score(p, l, MOD__OF_EXPERTS, rows, s, &logit), *prob, *sum = mod__zeros(t, u, p->c->d_model);
+   mod_tensor *logit, *z = mod__score(p, l, MOD__OF_EXPERTS, rows, s, &logit), *prob;
+   mod_tensor *sum = mod__zeros(t, u, p->c->d_model);
    mod_rows **chosen = NULL;
    void *taken; /* bytes: was this row taken by any expert? */
    int64_t dropped = 0;
@@ -5244,7 +5248,8 @@ MOD__FN mod_tensor *mod__moe(mod__pass *p, int l, mod_tensor *s, mod_tensor *u, 
    for (e = 0; e < r.paths && prob && sum; ++e) {
       mod_mark mark = mod_tape_mark(t);
       const mod_rows *kept = chosen ? chosen[e]
-         : mod__take_rows(p, l, MOD__OF_EXPERTS, e, rows, mod_slice(t, z, 1, e, 1), mod_slice(t, logit, 1, e, 1), &decided);
+                                    : mod__take_rows(p, l, MOD__OF_EXPERTS, e, rows, mod_slice(t, z, 1, e, 1),
+                                                     mod_slice(t, logit, 1, e, 1), &decided);
       mod_tensor *weight = mod_gather(t, mod_slice(t, prob, 1, e, 1), kept);
       mod__show(p, l, MOD_SITE_EXPERT_KEPT, kept, NULL);
       if (stats && kept) {
@@ -5278,8 +5283,8 @@ MOD__FN void mod__count_kept(mod__pass *p, int l, const mod_rows *kept, const mo
    for (i = 0; s->routed && i < kept->n; ++i) p->entered[kept->index[i]] = 1;
 }
 
-/* The block, dense or routed: y_i = x_i + g(r_i) (h_i + m_i) for the rows it takes, y_i = x_i for all others (or, with a
-   gated bypass, x_i + a tanh(r_i) x_i). */
+/* The block, dense or routed: y_i = x_i + g(r_i) (h_i + m_i) for the rows it takes, y_i = x_i for all others (or, with
+   a gated bypass, x_i + a tanh(r_i) x_i). */
 MOD__FN mod_tensor *mod__block(mod__pass *p, int l, mod_tensor *x)
 {
    mod_tape *t = p->t;
@@ -5356,7 +5361,8 @@ MOD__FN mod_tensor *mod__pack_inputs(mod__pass *p)
          int at = s * p->batch->length + rows->position[i] - p->first;
          const mod_real *from = p->batch->inputs + (size_t)at * n;
          for (j = 0; j < n; ++j)
-            if (!mod__finite((double)from[j])) return mod__refuse(p->t, MOD_RESULT_NUMERIC, "an input is not finite", at);
+            if (!mod__finite((double)from[j]))
+               return mod__refuse(p->t, MOD_RESULT_NUMERIC, "an input is not finite", at);
          memcpy(x->data + (size_t)i * n, from, n * sizeof *from);
       }
    return x;
@@ -5779,6 +5785,7 @@ MODDEF mod_result mod_model_plan(const mod_config *cfg, const mod_train_desc *ho
    mod_arena a;
    mod_model *m = NULL;
    mod_trainer *tr = NULL;
+   size_t thetas;
    int n_tensors;
    mod_result result = mod__settle(cfg, &c, err);
    if (result != MOD_RESULT_OK) return result;
@@ -5793,7 +5800,8 @@ MODDEF mod_result mod_model_plan(const mod_config *cfg, const mod_train_desc *ho
    p.optimizer = 2 * p.params;
    if ((result = mod__activation_bytes(&c, &d, &p.activations, err)) != MOD_RESULT_OK) return result;
    mod_arena_init(&a, NULL, (size_t)-1, NULL);
-   if ((result = mod__trainer_layout(p.n_params, (size_t)mod_config_paths(&c) * (size_t)c.n_layers, &a, &tr, err)) != MOD_RESULT_OK) return result;
+   thetas = (size_t)mod_config_paths(&c) * (size_t)c.n_layers;
+   if ((result = mod__trainer_layout(p.n_params, thetas, &a, &tr, err)) != MOD_RESULT_OK) return result;
    if (!mod__add_size(&p.trainer, a.used, p.activations))
       return mod__error(err, MOD_RESULT_MEMORY, "the trainer is too large for this machine's addresses", -1, -1);
    *plan = p;
@@ -5961,7 +5969,7 @@ MOD__FN mod__adam mod__adam_of(const mod_train_desc *d, double lr, double beta1_
    return a;
 }
 
-/* 1 if a gradient with this sum of squares can be used: a square that does not fit would freeze its parameter for ever. */
+/* 1 if a gradient with this sum of squares can be used: a square that does not fit would freeze its parameter. */
 MOD__FN int mod__usable(const mod_train_desc *d, double squares)
 {
    double most = d->clip_norm * d->clip_norm;
@@ -6032,8 +6040,8 @@ MODDEF mod_result mod_train_update(mod_trainer *trainer, mod_step_info *info, mo
    return mod__ok(err);
 }
 
-MODDEF mod_result mod_adamw(const mod_train_desc *how, int64_t step, mod_real *params, const mod_real *grads, mod_real *m,
-                            mod_real *v, size_t n, double *norm, mod_error *err)
+MODDEF mod_result mod_adamw(const mod_train_desc *how, int64_t step, mod_real *params, const mod_real *grads,
+                            mod_real *m, mod_real *v, size_t n, double *norm, mod_error *err)
 {
    const char *complaint;
    mod_tape_desc threads;
