@@ -65,8 +65,8 @@
    ------------------------------------
    No tokenizer (ids in, ids out; a byte is a fine token), no GPU. No dropout on attention's probabilities. A session
    decodes one sequence. Files hold F32 (F64 with MOD_USE_DOUBLE); either is read, and rounded to mod_real; other types
-   are listed, not read, and a file with a type unknown here is refused. mod_file_open reads files of up to LONG_MAX bytes: 2 GB on
-   Windows.
+   are listed, not read, and a file with a type unknown here is refused. mod_file_open reads files of up to LONG_MAX
+   bytes: 2 GB on Windows.
    vocab_size, context <= 2^20; n_layers <= 1024; d_model <= 2^16; d_ff <= 2^18; n_experts, n_noops <= 64; rows of a
    batch <= 2^24.
    Stack: 24 KB to plan and to set up, 5 KB to run and to calibrate.
@@ -108,9 +108,9 @@
 
       select       who enters a block: the router's best; who prefers it (token-choice: paths have slots, given in order
                    of position, and who finds none is *dropped*); or, to see what learning is worth, chance or position
-      mlp          one MLP; or *experts*, of which a token passes those that it chooses, or that choose it (MoE). Behind a
-                   block that selects its tokens: *staged* MoDE. With *no-ops* in the same router, ways past the experts
-                   that a token can choose: *integrated* MoDE
+      mlp          one MLP; or *experts*, of which a token passes those that it chooses, or that choose it (MoE).
+                   Behind a block that selects its tokens: *staged* MoDE. With *no-ops* in the same router, ways past
+                   the experts that a token can choose: *integrated* MoDE
       kv_select    keys and values selected apart: one router says who is updated, another who is remembered
       bypass       the router's weight on the tokens too that a block passes by
    A *path* is what a router decides about: the block itself, its keys and values, one of its experts.
@@ -527,8 +527,8 @@ MODDEF int mod_route_slots(int n, double share);
    lower path); all choices of a row come before the next row. Path e has room for slots[e] rows (negative: for any
    number; slots NULL: all have); who finds none left is dropped there. used [n_paths]: how many rows each path holds
    already, and then holds. path [n, choices]: the choices, the best first; slot [n, choices]: which slot each got, -1
-   if it was dropped. 1 <= choices <= n_paths. Causal: a row depends on earlier ones only. NaN: MOD_RESULT_NUMERIC with its
-   row, and nothing is written. Source: paper figure 2, left. */
+   if it was dropped. 1 <= choices <= n_paths. Causal: a row depends on earlier ones only. NaN: MOD_RESULT_NUMERIC with
+   its row, and nothing is written. Source: paper figure 2, left. */
 MODDEF mod_result mod_route_choose(const mod_real *score, int n, int n_paths, int choices, const int *slots, int *used,
                                    int *path, int *slot, mod_error *err);
 
@@ -776,7 +776,7 @@ typedef enum mod_mode {
 /* Places at which a probe sees a block. */
 typedef enum mod_site {
    MOD_SITE_INPUT,     /* x [n, d]: the block's input */
-   MOD_SITE_SCORE,     /* r [n, 1]: the router's scores, or the random ones; of MOD_SELECT_TOKEN [n, 2]: block, bypass */
+   MOD_SITE_SCORE,     /* r [n, 1]: the router's scores, or random ones; of MOD_SELECT_TOKEN [n, 2]: block, bypass */
    MOD_SITE_PREDICTOR, /* [n, 1]: the predictor's logits */
    MOD_SITE_KEPT,      /* rows only: the rows that entered (x is NULL) */
    MOD_SITE_ATTENTION, /* h [kept, d] */
@@ -3875,7 +3875,7 @@ MODDEF mod_tensor *mod_dropout(mod_tape *tape, mod_tensor *x, const mod_rows *ro
    return y;
 }
 
-/* --- pool: y_s = sum of the n rows of sequence s / n, or its last row; dx_i += dy_s / n, or the last row's += dy_s --- */
+/* --- pool: y_s = sum of the n rows of sequence s / n, dx_i += dy_s / n; or its last row, whose dx += dy_s --- */
 
 /* The rows of sequence s that count. Returns how many. */
 MOD__FN int mod__pooled(const mod_tensor *y, int s, int *first)
@@ -5050,8 +5050,8 @@ MOD__FN const mod_rows *mod__take_rows(mod__pass *p, int l, int which, int j, co
 /* Numbers of a token-choice that a session carries from piece to piece: of the block and its experts. */
 MOD__FN int mod__used(const mod_config *c) { return 2 + c->n_experts + c->n_noops; }
 
-/* Rows choose among the paths of a router by its scores z; returns softmax(z). The losses: of each sequence, with n rows,
-   E sum_e f_e P_e, f_e the share of all choices that want path e of E and P_e the mean of p_e; and the mean of
+/* Rows choose among the paths of a router by its scores z; returns softmax(z). The losses: of each sequence, with n
+   rows, E sum_e f_e P_e, f_e the share of all choices that want path e of E and P_e the mean of p_e; and the mean of
    (log sum exp z)^2. Sequences count by their rows: the sums over rows are divided by the tokens of the step. */
 MOD__FN mod_tensor *mod__let_choose(mod__pass *p, int l, int which, const mod_rows *rows, mod_tensor *z, int choices,
                                     mod_rows **out, int64_t *dropped)
