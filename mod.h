@@ -7028,8 +7028,8 @@ MOD__FN mod_result mod__read_fields(const mod_file *f, const char *prefix, const
 
 MODDEF mod_result mod_file_config(const mod_file *file, mod_config *cfg, mod_error *err)
 {
-   mod_config c;
-   const char *s;
+   mod_config c, resolved;
+   const char *s, *complaint;
    size_t n_params;
    mod_result result;
    int n_tensors, i;
@@ -7040,7 +7040,10 @@ MODDEF mod_result mod_file_config(const mod_file *file, mod_config *cfg, mod_err
    if (!mod__format_of(file))
       return mod__error(err, MOD_RESULT_VERSION, "the file is of a later version of mod.h", -1, -1);
    result = mod__read_fields(file, "mod.", mod__config_fields, MOD__CONFIG_FIELDS, &c, err);
-   if (result != MOD_RESULT_OK || (result = mod_config_check(&c, err)) != MOD_RESULT_OK) return result;
+   if (result != MOD_RESULT_OK) return result;
+   resolved = mod_config_resolve(&c);
+   complaint = mod__complaint(&resolved, &i); /* about a block: only once its own settings are known */
+   if (complaint && i < 0) return mod__error(err, MOD_RESULT_CONFIG, complaint, -1, -1);
    if ((s = mod_file_meta(file, "mod.blocks")) == NULL) return mod__format(err, "the list of blocks is missing", -1);
    for (i = 0; i < c.n_layers; ++i) {
       mod_block_config *b = file->blocks + i;
