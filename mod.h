@@ -7013,6 +7013,9 @@ MOD__FN mod_result mod__read_fields(const mod_file *f, const char *prefix, const
                                     mod_error *err)
 {
    int i;
+   if (!mod_file_meta(f, "mod.format")) return mod__format(err, "the file was not written by mod.h", -1);
+   if (!mod__format_of(f))
+      return mod__error(err, MOD_RESULT_VERSION, "the file is of a later version of mod.h", -1, -1);
    for (i = 0; i < n && field[i].since <= mod__format_of(f); ++i) {
       char key[32];
       const char *s;
@@ -7035,10 +7038,6 @@ MODDEF mod_result mod_file_config(const mod_file *file, mod_config *cfg, mod_err
    int n_tensors, i;
    if (!file || !cfg) return mod__bad(err, "file or cfg is NULL");
    memset(&c, 0, sizeof c);
-   if ((s = mod_file_meta(file, "mod.format")) == NULL)
-      return mod__format(err, "the file was not written by mod.h", -1);
-   if (!mod__format_of(file))
-      return mod__error(err, MOD_RESULT_VERSION, "the file is of a later version of mod.h", -1, -1);
    result = mod__read_fields(file, "mod.", mod__config_fields, MOD__CONFIG_FIELDS, &c, err);
    if (result != MOD_RESULT_OK) return result;
    resolved = mod_config_resolve(&c);
