@@ -6249,13 +6249,16 @@ MODDEF void mod_session_reset(mod_session *session)
 MOD__FN mod_result mod__feed(mod_session *s, const int *tokens, const mod_real *inputs, int n, mod_error *err)
 {
    const mod_config *c = &s->model->config;
-   size_t used = s->cache.used ? mod__all_used(c) * sizeof *s->cache.used : 0;
+   size_t used = s->cache.used ? mod__all_used(c) * sizeof *s->cache.used : 0, at;
    int done = 0, had = s->n, i, l, *end;
    if (n > s->desc.length - s->n)
       return mod__error(err, MOD_RESULT_FULL, "the session has no room for these tokens", -1, -1);
    for (i = 0; tokens && i < n; ++i)
       if (tokens[i] < 0 || tokens[i] >= c->vocab_size)
          return mod__error(err, MOD_RESULT_RANGE, "a token is outside the vocabulary", -1, i);
+   for (at = 0; inputs && at < (size_t)n * (size_t)c->n_inputs; ++at)
+      if (!mod__finite((double)inputs[at]))
+         return mod__error(err, MOD_RESULT_NUMERIC, "an input is not finite", -1, (int64_t)(at / (size_t)c->n_inputs));
    if (used) memcpy(s->used_before, s->cache.used, used);
    while (done < n) {
       mod_batch b;
