@@ -5543,7 +5543,8 @@ MODDEF mod_result mod_forward_logits(const mod_forward *forward, const mod_batch
    if (!forward || !batch || !out || !forward->logits || !forward->rows)
       return mod__bad(err, "forward, batch or out is NULL, or the forward pass has not succeeded");
    rows = forward->rows;
-   if (rows->n_seqs != batch->n_seqs || rows->length_max != batch->length || forward->logits->dim[0] != rows->n)
+   if (rows->n_seqs != batch->n_seqs || rows->length_max != batch->length || forward->logits->dim[0] != rows->n ||
+       (rows->ragged && !forward->logits->n_max)) /* one row for each sequence, and by chance as many */
       return mod__error(err, MOD_RESULT_SHAPE, "the batch is not the one of the forward pass", -1, -1);
    vocab = (size_t)mod__cols(forward->logits);
    length = (size_t)batch->length;
