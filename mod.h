@@ -1,8 +1,9 @@
-/* mod.h - v0.3.0 - Mixture-of-Depths transformers in one C header - public domain or MIT, at your choice
+/* mod.h - v0.4.0 - Mixture-of-Depths transformers in one C header - public domain or MIT, at your choice
 
-   Tensors, an autograd tape, expert-choice routing, Mixture-of-Depths (MoD) transformer blocks, training, causal
-   sampling with a cache for each block, and safetensors files. C99 that is also C++11. Needs libc and libm; uses
-   OpenMP where the compiler is asked for it; nothing else.
+   Tensors, an autograd tape, expert-choice and token-choice routing, Mixture-of-Depths (MoD), mixture-of-experts and
+   Mixture-of-Depths-and-Experts (MoDE) transformer blocks, training, causal sampling with a cache for each block, and
+   safetensors files. C99 that is also C++11. Needs libc and libm; uses OpenMP where the compiler is asked for it;
+   nothing else.
 
    In exactly one C or C++ file:
 
@@ -40,6 +41,7 @@
       MOD_ALLOW_FAST_MATH   build in spite of -ffast-math; the same bits and NaN checks are then not promised
 
    RECENT HISTORY
+      0.4.0  every routing scheme of the paper: token-choice, controls, experts, MoDE, keys apart; rows of floats in
       0.3.0  vector code chosen at run time, blocked products, attention by strips
       0.2.0  the language model: sessions, files, exact resume, calibrated thresholds
       0.1.0  the algorithm: tape, ops, routing, dense and MoD blocks, training, sampling
@@ -61,12 +63,13 @@
 
    >>limits  WHAT IT DOES NOT DO; LIMITS
    ------------------------------------
-   No tokenizer (ids in, ids out; a byte is a fine token), no GPU. No mixture of experts yet. A session decodes one
-   sequence. Files hold F32 (F64 with MOD_USE_DOUBLE); either is read, and rounded to mod_real; other types are listed,
+   No tokenizer (ids in, ids out; a byte is a fine token), no GPU. No dropout on attention's probabilities. A session
+   decodes one sequence. Files hold F32 (F64 with MOD_USE_DOUBLE); either is read, and rounded to mod_real; other types are listed,
    not read, and a file with a type unknown here is refused. mod_file_open reads files of up to LONG_MAX bytes: 2 GB on
    Windows.
-   vocab_size, context <= 2^20; n_layers <= 1024; d_model <= 2^16; d_ff <= 2^18; rows of a batch <= 2^24.
-   Stack: 18 KB to plan, to set up and to calibrate (27 KB with what gcc -O3 inlines), 9 KB to run.
+   vocab_size, context <= 2^20; n_layers <= 1024; d_model <= 2^16; d_ff <= 2^18; n_experts, n_noops <= 64; rows of a
+   batch <= 2^24.
+   Stack: 24 KB to plan and to set up, 5 KB to run and to calibrate.
    Sizes are checked: what does not fit is refused.
 
 
@@ -100,6 +103,17 @@
    the block iff the predictor's logit is above a threshold. Or the router itself is trained for it by an auxiliary
    loss. The gate is the router's in either case. Here that is two modes of one forward pass: MOD_MODE_TOPK to train,
    MOD_MODE_CAUSAL to evaluate honestly and to sample. Loss is worth quoting in causal mode only.
+
+   The paper's other schemes, and the controls, are settings of mod_config (or of one block, mod_block_config):
+
+      select       who enters a block: the router's best; who prefers it (token-choice: paths have slots, given in order
+                   of position, and who finds none is *dropped*); or, to see what learning is worth, chance or position
+      mlp          one MLP; or *experts*, of which a token passes through those that it chooses, or that choose it (MoE).
+                   Experts in a block that selects its tokens: *staged* MoDE. A router with *no-ops*, ways past the
+                   experts, that a token can choose: *integrated* MoDE
+      kv_select    keys and values selected apart: one router says who is updated, another who is remembered
+      bypass       the router's weight on the tokens too that a block passes by
+   A *path* is what a router decides about: the block itself, its keys and values, one of its experts.
 
 
    >>steps  STEP BY STEP
@@ -188,7 +202,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MOD_H_VERSION 300 /* major * 10000 + minor * 100 + patch */
+#define MOD_H_VERSION 400 /* major * 10000 + minor * 100 + patch */
 
 #if defined(__GNUC__)
 #define MOD__UNUSED __attribute__((__unused__)) /* no warning about a function that this program does not call */
@@ -762,7 +776,7 @@ typedef enum mod_mode {
 /* Places at which a probe sees a block. */
 typedef enum mod_site {
    MOD_SITE_INPUT,     /* x [n, d]: the block's input */
-   MOD_SITE_SCORE,     /* r [n, 1]: the router's scores, or the random ones */
+   MOD_SITE_SCORE,     /* r [n, 1]: the router's scores, or the random ones; of MOD_SELECT_TOKEN [n, 2]: block, bypass */
    MOD_SITE_PREDICTOR, /* [n, 1]: the predictor's logits */
    MOD_SITE_KEPT,      /* rows only: the rows that entered (x is NULL) */
    MOD_SITE_ATTENTION, /* h [kept, d] */
@@ -1212,7 +1226,7 @@ enum {
    MOD__MAX_ROWS = 1 << 24,   /* rows of a batch */
    MOD__MAX_LAYERS = 1024,
    MOD__MAX_EXPERTS = 64,
-   MOD__STUB_BYTES = 16 << 10 /* tensor descriptions of one block, for a measuring run on the stack */
+   MOD__STUB_BYTES = 20 << 10 /* tensor descriptions of one block, for a measuring run on the stack */
 };
 
 /* =================================================================================================================
@@ -3614,9 +3628,14 @@ MODDEF int mod_rows_choose(mod_tape *tape, const mod_rows *rows, mod_tensor *sco
       return mod__no_rows(t, MOD_RESULT_ARG, "choose: 1 to `paths` experts and choices, slots >= 0, `used` for one "
                           "sequence only", -1), 0;
    length = mod__min(rows->length_max, slots);
-   for (e = 0; e < n_experts; ++e)
+   for (e = 0; e < n_experts; ++e) {
+      size_t described = t->stub.used;
       if (!(out[e] = mod__rows_new(t, rows->n_seqs, mod__min(rows->n_max, length * rows->n_seqs), length, 1, rows)))
          return 0;
+      if (!t->desc.measure || e == 0) continue;
+      out[e] = out[0]; /* all alike: one description will do */
+      t->stub.used = described;
+   }
    mark = t->arena.used;
    if (!mod__take(t, (size_t)rows->length_max * (size_t)choices, sizeof(int), &memory[0]) ||
        !mod__take(t, (size_t)rows->length_max * (size_t)choices, sizeof(int), &memory[1]) ||
@@ -3624,8 +3643,6 @@ MODDEF int mod_rows_choose(mod_tape *tape, const mod_rows *rows, mod_tensor *sco
       return 0;
    t->arena.used = mark; /* scratch: nothing is taken before the end */
    if (t->desc.measure) return 1;
-   path = (int *)memory[0];
-   slot = (int *)memory[1];
    room = (int *)memory[2];
    held = used ? used : (int *)memory[3];
    for (e = 0; e < paths; ++e) room[e] = e < n_experts ? slots : -1;
@@ -3633,16 +3650,20 @@ MODDEF int mod_rows_choose(mod_tape *tape, const mod_rows *rows, mod_tensor *sco
    if (chosen) memset(chosen, 0, (size_t)rows->n_seqs * (size_t)paths * sizeof *chosen);
    for (s = 0; s < rows->n_seqs; ++s) {
       int first = rows->start[s], n = rows->start[s + 1] - first;
+      path = (int *)memory[0];
+      slot = (int *)memory[1];
       if (!used) memset(held, 0, (size_t)paths * sizeof *held);
       for (e = 0; e < n_experts; ++e) out[e]->start[s] = out[e]->n;
       if (mod_route_choose(score->data + (size_t)first * (size_t)paths, n, paths, choices, room, held, path, slot, &err))
          return mod_tape_fail(t, err.code, err.message, err.where < 0 ? -1 : rows->position[first + err.where]), 0;
-      for (i = 0; i < n * choices; ++i) {
-         if (chosen) ++chosen[s * paths + path[i]];
-         if (slot[i] < 0 || path[i] >= n_experts) continue;
-         out[path[i]]->position[out[path[i]]->n] = rows->position[first + i / choices];
-         out[path[i]]->index[out[path[i]]->n++] = first + i / choices;
-      }
+      for (i = first; i < first + n; ++i)
+         for (e = 0; e < choices; ++e, ++path, ++slot) {
+            mod_rows *to = *path < n_experts ? out[*path] : NULL;
+            if (chosen) ++chosen[(size_t)s * (size_t)paths + (size_t)*path];
+            if (!to || *slot < 0) continue;
+            to->position[to->n] = rows->position[i];
+            to->index[to->n++] = i;
+         }
    }
    for (e = 0; e < n_experts; ++e) out[e]->start[rows->n_seqs] = out[e]->n;
    return 1;
@@ -5027,7 +5048,7 @@ MOD__FN const mod_rows *mod__take_rows(mod__pass *p, int l, int which, int j, co
 /* Numbers of a token-choice that a session carries from piece to piece: of the block and its experts. */
 MOD__FN int mod__used(const mod_config *c) { return 2 + c->n_experts + c->n_noops; }
 
-/* Rows choose among the paths of a router by its scores z; *p = softmax(z). The losses: of each sequence, with n rows,
+/* Rows choose among the paths of a router by its scores z; returns softmax(z). The losses: of each sequence, with n rows,
    E sum_e f_e P_e, f_e the share of all choices that want path e of E and P_e the mean of p_e; and the mean of
    (log sum exp z)^2. Sequences count by their rows: the sums over rows are divided by the tokens of the step. */
 MOD__FN mod_tensor *mod__let_choose(mod__pass *p, int l, int which, const mod_rows *rows, mod_tensor *z, int choices,
@@ -5035,25 +5056,24 @@ MOD__FN mod_tensor *mod__let_choose(mod__pass *p, int l, int which, const mod_ro
 {
    mod_tape *t = p->t;
    mod__router r = mod__router_of(p->c, l, which);
-   int slots = mod__slots(p->c, l, &r), s, i, e, causal = p->batch->mode == MOD_MODE_CAUSAL;
+   int slots = mod__slots(p->c, l, &r), s, i, e, causal = p->batch->mode == MOD_MODE_CAUSAL, *used = NULL, *wants;
+   size_t paths = (size_t)r.columns;
    mod_tensor *prob = mod_softmax(t, z), *wanted, *term;
-   void *chosen = NULL;
-   int *used = p->cache && p->cache->used
-                  ? p->cache->used + l * mod__used(p->c) + (which == MOD__OF_EXPERTS ? 2 : 0) : NULL;
+   void *chosen;
+   if (p->cache && p->cache->used) used = p->cache->used + l * mod__used(p->c) + (which == MOD__OF_EXPERTS ? 2 : 0);
    if (!causal && !r.up) slots = mod__max(slots, mod_route_slots(p->c->context, p->batch->least_capacity));
-   if (!rows || !prob || !mod__take(t, (size_t)rows->n_seqs * (size_t)r.columns, sizeof(int), &chosen) ||
+   if (!rows || !prob || !mod__take(t, (size_t)rows->n_seqs * paths, sizeof(int), &chosen) ||
        !mod_rows_choose(t, rows, z, choices, r.paths, slots, used, (int *)chosen, out))
       return NULL;
-   for (s = 0; s < rows->n_seqs && chosen; ++s)
-      for (e = 0; e < r.paths; ++e)
-         *dropped += ((int *)chosen)[s * r.columns + e] - (out[e]->start[s + 1] - out[e]->start[s]);
+   for (s = 0, wants = (int *)chosen; s < rows->n_seqs && chosen; ++s, wants += paths)
+      for (e = 0; e < r.paths; ++e) *dropped += wants[e] - (out[e]->start[s + 1] - out[e]->start[s]);
    if (causal) return prob;
    if ((wanted = mod__zeros(t, prob, r.columns)) == NULL) return NULL;
-   for (s = 0; s < rows->n_seqs && chosen; ++s)
-      for (i = rows->start[s]; i < rows->start[s + 1]; ++i)
-         for (e = 0; e < r.columns; ++e)
-            wanted->data[i * r.columns + e] = (mod_real)(((int *)chosen)[s * r.columns + e] * (double)r.columns /
-               choices / (rows->start[s + 1] - rows->start[s]) / p->tokens);
+   for (s = 0, wants = (int *)chosen; s < rows->n_seqs && chosen; ++s, wants += paths)
+      for (i = rows->start[s]; i < rows->start[s + 1]; ++i) {
+         double scale = (double)r.columns / choices / (rows->start[s + 1] - rows->start[s]) / p->tokens;
+         for (e = 0; e < r.columns; ++e) wanted->data[(size_t)i * paths + (size_t)e] = (mod_real)(wants[e] * scale);
+      }
    term = mod_sum(t, mod_mul(t, prob, wanted));
    if (term && chosen) p->out->balance_loss += (double)term->data[0] / p->balanced;
    mod__add_loss(p, term, p->c->balance_loss / p->balanced);
@@ -7505,7 +7525,7 @@ MODDEF mod_file *mod_file_open(const char *path, const mod_allocator *allocator,
 #define MOD__INFO_PROMISE "promised"
 #endif
 #define MOD__INFO_LINE(level, promise) \
-   "mod.h 0.3.0, " MOD__INFO_REAL ", " MOD__INFO_THREADS ", " level "; same bits: " promise
+   "mod.h 0.4.0, " MOD__INFO_REAL ", " MOD__INFO_THREADS ", " level "; same bits: " promise
 #define MOD__INFO(promise)                                                                                        \
    mod__info(MOD__INFO_LINE("scalar", promise), MOD__INFO_LINE("SSE2", promise), MOD__INFO_LINE("AVX2", promise), \
              MOD__INFO_LINE("AVX-512", promise), MOD__INFO_LINE("NEON", promise),                                \
@@ -7586,7 +7606,7 @@ MODDEF const char *mod_build_info(void)
 #endif /* MOD_IMPLEMENTATION */
 
 #else /* MOD__LEVEL is defined: the header reads itself for one instruction set */
-#if MOD_H_VERSION != 300
+#if MOD_H_VERSION != 400
 #error "mod.h: the file that MOD_SELF names is another version"
 #endif
 

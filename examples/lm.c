@@ -2,6 +2,7 @@
 
       cc -O3 -fopenmp lm.c -o lm -lm
       ./lm train --data FILE --out model.safetensors
+      ./lm train --task sums --out sums.safetensors
       ./lm sample model.safetensors
       ./lm --help
 
@@ -33,17 +34,25 @@
 #include "common/durable.h"
 #include "common/map.h"
 #include "common/options.h"
+#include "common/spearman.h"
+#include "common/sums.h"
 #include "common/text.h"
 
-#define VERSION "0.3.0"
+#define VERSION "0.4.0"
 enum { PART_ALL = TEXT_N_PARTS }; /* beside text.h's parts: the text is then not cut */
 enum { VOCAB = 256, MAX_LAYERS = 1024, CALIBRATION_SEQS = 64 };
+enum { NOTED_MOST = 1 << 21 }; /* tokens whose routes an evaluation notes: at least those of one window */
+enum { TASK_SUMS = 1 };        /* 0: none, the text is files */
 enum { EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 }; /* 130 is what shells say of Ctrl-C */
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
 
 static const char *const gate_names[] = {"", "raw", "sigmoid", "tanh", "one", NULL};         /* by mod_gate_kind */
 static const char *const causal_names[] = {"", "predictor", "router", "both", "none", NULL}; /* by mod_causal */
+static const char *const select_names[] = {"", "all", "learned", "random", "token", "every", "first", "none", NULL};
+static const char *const mlp_names[] = {"", "plain", "moe", "mode", NULL};                   /* by mod_mlp_kind */
+static const char *const choice_names[] = {"", "token", "expert", NULL};                     /* by mod_choice */
+static const char *const task_names[] = {"", "sums", NULL};                                  /* by task */
 static const char *const part_names[] = {"train", "validation", "test", "all", NULL};        /* by part */
 
 /* What was asked for; 0 or NULL where nothing was. */
@@ -51,8 +60,9 @@ static struct {
    option_list data;
    const char *out, *resume, *prompt, *text, *svg, *csv, *word[1];
    int layers, width, heads, context, every, gate, causal, dense, seqs, steps, threads, keep, calibrate, stream;
-   int tokens, top_k, part, windows, columns, topk, tensors, n_words;
-   double capacity, lr, seconds, save_every, temperature, top_p;
+   int select, gated_bypass, mlp, experts, choice, choices, warm_capacity;
+   int task, tokens, top_k, part, windows, columns, topk, tensors, n_words;
+   double capacity, kv_capacity, factor, dropout, moving, lr, seconds, save_every, temperature, top_p;
    uint64_t seed, at;
 } o;
 
@@ -65,6 +75,17 @@ static void set_defaults(void)
    o.part = TEXT_TEST; o.windows = 64; o.columns = 76; o.at = TEXT_NONE;
 }
 
+/* For --task sums, which a model of this size learns in less than a minute; eight lines in a context. */
+static void set_task_defaults(void)
+{
+   o.layers = 4; o.context = 8 * SUMS_LINE; o.seqs = 8; o.lr = 5e-3; o.prompt = "\n";
+}
+
+#define OPTION_TASK \
+   {"--task", "T", OPTION_CHOICE, &o.task, 0, 0, task_names, \
+    "instead of a text: sums, generated lines such as 9+2+6=17, which show\n" \
+    "what routing picks; the defaults are then --layers 4 --context 72\n" \
+    "--seqs 8 --lr 0.005"}
 #define TRAINED_ON "                    (default: what the model was trained on)"
 #define OPTIONS_SAVE \
    {"--save-every", "S", OPTION_REAL, &o.save_every, 0, 1e7, NULL, \
@@ -100,6 +121,31 @@ static void set_defaults(void)
     "without looking ahead                                     (default predictor)"}, \
    {"--dense", NULL, OPTION_FLAG, &o.dense, 0, 0, NULL, \
     "route nothing: every token goes through every block"}, \
+   {"--select", "S", OPTION_CHOICE, &o.select, 0, 0, select_names, \
+    "which tokens a routed block takes: learned, its router's best; token, those\n" \
+    "that choose it; or the controls random, every (nth), first; all, none\n" \
+    "                                                            (default learned)"}, \
+   {"--gated-bypass", NULL, OPTION_FLAG, &o.gated_bypass, 0, 0, NULL, \
+    "with --gate tanh: the router scales those too that a block passes by"}, \
+   {"--kv", "C", OPTION_ABOVE, &o.kv_capacity, 0, 1, NULL, \
+    "a second router chooses this share as keys and values of routed blocks;\n" \
+    "with --select all: what a block remembers     (default: the tokens it takes)"}, \
+   {"--mlp", "M", OPTION_CHOICE, &o.mlp, 0, 0, mlp_names, \
+    "plain, moe (experts) or mode (with ways past them too)        (default plain)"}, \
+   {"--experts", "N", OPTION_INT, &o.experts, 1, 64, NULL, \
+    "experts of an MLP                                                 (default 4)"}, \
+   {"--choice", "C", OPTION_CHOICE, &o.choice, 0, 0, choice_names, \
+    "token or expert: who chooses        (default token; in routed blocks expert)"}, \
+   {"--choices", "N", OPTION_INT, &o.choices, 1, 2, NULL, \
+    "experts of a token, if it chooses                                 (default 1)"}, \
+   {"--factor", "F", OPTION_ABOVE, &o.factor, 0, 64, NULL, \
+    "capacity factor of moe: its slots for each choice                 (default 1)"}, \
+   {"--dropout", "P", OPTION_REAL, &o.dropout, 0, 0.99, NULL, \
+    "in training                                                       (default 0)"}, \
+   {"--warm-capacity", "S", OPTION_INT, &o.warm_capacity, 1, 1e8, NULL, \
+    "steps over which the capacity falls from 1                      (default off)"}, \
+   {"--threshold-ema", "D", OPTION_ABOVE, &o.moving, 0, 0.9999, NULL, \
+    "they follow the top-k's cut-off, with this memory, say 0.99     (default off)"}, \
    {"--seqs", "N", OPTION_INT, &o.seqs, 1, 4096, NULL, \
     "windows of text in a step                                         (default 4)"}, \
    {"--lr", "X", OPTION_ABOVE, &o.lr, 0, 10, NULL, \
@@ -122,6 +168,7 @@ static void set_defaults(void)
 static const option run_options[] = {
    {"--data", "FILE", OPTION_LIST, &o.data, 0, 0, NULL,
     "a text; may be given again             (default: mod.h and docs/*.md in here)"},
+   OPTION_TASK,
    {"--seconds", "S", OPTION_REAL, &o.seconds, 1, 1e7, NULL,
     "time for everything; decides the number of steps                 (default 75)"},
    {"--steps", "N", OPTION_INT, &o.steps, 1, 1e8, NULL, "that many steps instead, however long they take"},
@@ -130,13 +177,13 @@ static const option run_options[] = {
 static const option train_options[] = {
    {"--data", "FILE", OPTION_LIST, &o.data, 0, 0, NULL,
     "a text; may be given again. Of each, 90% is trained on, then come 5% for\nvalidation and 5% for tests"},
-   OPTION_STREAM,
+   OPTION_TASK, OPTION_STREAM,
    {"--out", "MODEL", OPTION_TEXT, &o.out, 0, 0, NULL,
     "the file to write                                 (default model.safetensors)"},
    {"--resume", "MODEL", OPTION_TEXT, &o.resume, 0, 0, NULL,
     "go on from this file instead, with the settings in it: see --resume --help"},
    {"--steps", "N", OPTION_INT, &o.steps, 1, 1e8, NULL,
-    "length of the training                                         (default 1000)"},
+    "length of the training                   (default 1000; of --task sums, 2500)"},
    OPTIONS_SAVE, OPTIONS_MODEL, OPTION_THREADS};
 static const option resume_options[] = {
    {"--resume", "MODEL", OPTION_TEXT, &o.resume, 0, 0, NULL,
@@ -323,7 +370,13 @@ static int make_model(lm *m)
    m->cfg.d_model = o.width; m->cfg.n_heads = o.heads;
    m->cfg.capacity = o.capacity; m->cfg.gate = o.gate; m->cfg.causal = o.causal;
    m->cfg.route_first = m->cfg.route_every = o.every;
-   if (o.dense) m->cfg.select = MOD_SELECT_ALL;
+   m->cfg.select = o.dense ? MOD_SELECT_ALL : o.select;
+   if (o.gated_bypass) m->cfg.bypass = MOD_BYPASS_GATED;
+   if (o.kv_capacity > 0) m->cfg.kv_select = MOD_SELECT_LEARNED;
+   m->cfg.kv_capacity = o.kv_capacity;
+   m->cfg.mlp = o.mlp; m->cfg.n_experts = o.experts; m->cfg.capacity_factor = o.factor;
+   m->cfg.choice = o.choice; m->cfg.choices = o.choices;
+   m->how.dropout = o.dropout; m->how.capacity_warmup = o.warm_capacity; m->how.threshold_decay = o.moving;
    m->how.n_seqs = o.seqs;
    m->how.lr = o.lr; m->how.weight_decay = 0.1; m->how.clip_norm = 1;
    m->how.seed = o.seed;
@@ -394,7 +447,7 @@ static uint64_t even_windows(const lm *m, int part, int wanted)
 }
 
 /* Where a model came from: these stand in its file. */
-static const char *const key_version = "lm.version", *const key_files = "lm.text.files",
+static const char *const key_version = "lm.version", *const key_files = "lm.text.files", *const key_task = "lm.task",
                   *const key_bytes = "lm.text.bytes", *const key_hash = "lm.text.fnv1a";
 
 /* mod.h and the .md files of docs/, in order of name. */
@@ -417,22 +470,32 @@ static void default_text(void)
 #endif
 }
 
-/* The text: of --data, or of the files that the model was trained on, which must be what they were. */
+/* The text: of --data or --task, or what the model was trained on, which must be what it was. */
 static int open_text(lm *m)
 {
    static char names[1 << 16];
+   static unsigned char sums[SUMS_BYTES];
+   const char *task = m->file ? mod_file_meta(m->file, key_task) : NULL;
    const char *trained_on = m->file ? mod_file_meta(m->file, key_files) : NULL;
    const char *hash = m->file ? mod_file_meta(m->file, key_hash) : NULL;
    char now[17];
    text_desc desc = {0};
    text_error err;
    int from_model = !o.data.n && trained_on && strlen(trained_on) < sizeof names;
+   if (!o.data.n && task) {
+      if (strcmp(task, task_names[TASK_SUMS]) != 0) return failed_file(task, "a task that this lm does not know");
+      o.task = TASK_SUMS;
+   }
+   if (o.task) {
+      sums_text(sums, 1);
+      desc.bytes = sums; desc.n_bytes = sizeof sums;
+   }
    if (from_model) {
       strcpy(names, trained_on);
       for (char *s = strtok(names, "\n"); s && o.data.n < OPTION_LIST_MOST; s = strtok(NULL, "\n"))
          o.data.item[o.data.n++] = s;
    }
-   if (!o.data.n) return failed_file("no text", "say --data FILE");
+   if (!o.data.n && !o.task) return failed_file("no text", "say --data FILE");
    size_t room = sizeof names; /* they are to stand in the model's file, a line each */
    for (int i = 0; i < o.data.n; ++i) {
       size_t length = strlen(o.data.item[i]) + 1;
@@ -440,7 +503,8 @@ static int open_text(lm *m)
       if (length > room) return failed_file("--data", "the names are longer than 65,536 bytes together");
       room -= length;
    }
-   desc.paths = o.data.item; desc.n_paths = o.data.n;
+   if (o.data.n) desc.paths = o.data.item;
+   desc.n_paths = o.data.n;
    desc.stream = o.stream;
    if (o.part == PART_ALL) desc.shares[TEXT_TRAIN] = 1;
    if (!text_open(&m->text, &desc, &err) || !text_hash(&m->text, &m->text_hash, &err)) {
@@ -449,8 +513,8 @@ static int open_text(lm *m)
       return 0;
    }
    snprintf(now, sizeof now, "%016llx", (unsigned long long)m->text_hash);
-   if (hash && strcmp(hash, now) != 0 && (o.resume || from_model))
-      return failed_file(o.data.item[0], "is not the text that the model was trained on");
+   if (hash && strcmp(hash, now) != 0 && (o.resume || from_model || o.task))
+      return failed_file(o.task ? task : o.data.item[0], "is not the text that the model was trained on");
    return 1;
 }
 
@@ -465,8 +529,10 @@ static double part_size(const lm *m, int part)
 static void print_text(const lm *m)
 {
    number a, b, c, d;
-   printf("text      %s bytes of %d file%s: %s to train on, %s validation, %s test\n",
-          grouped(a, (double)m->text.n_bytes), o.data.n, o.data.n == 1 ? "" : "s", grouped(b, part_size(m, TEXT_TRAIN)),
+   printf("text      %s bytes of ", grouped(a, (double)m->text.n_bytes));
+   if (o.task) printf("%s", task_names[o.task]);
+   else printf("%d file%s", o.data.n, o.data.n == 1 ? "" : "s");
+   printf(": %s to train on, %s validation, %s test\n", grouped(b, part_size(m, TEXT_TRAIN)),
           grouped(c, part_size(m, TEXT_VALIDATION)), grouped(d, part_size(m, TEXT_TEST)));
    fflush(stdout);
 }
@@ -488,25 +554,100 @@ typedef struct score {
    mod_block_stats blocks[MAX_LAYERS];
 } score;
 
-/* Windows spread evenly over a part of the text. */
-static int evaluate(lm *m, int mode, score *out)
+static int is_routed_block(const lm *m, int block) { return mod_config_block(&m->cfg, block).select != MOD_SELECT_ALL; }
+
+/* Of the tokens at one place in the lines of sums: how many, and totals over them. */
+typedef struct place {
+   double tokens, entered, entropy, loss, hits;
+} place;
+
+/* What an evaluation notes of single tokens. */
+typedef struct notes {
+   const lm *m;
+   uint64_t every; /* one of so many windows is noted */
+   size_t n;
+   double *entered, *entropy; /* [n] how many routed blocks took it; of the prediction of its successor, in nats */
+   place places[SUMS_LINE];   /* from here on: of sums only */
+   double answers, right;     /* that lie within a window; of these, with all digits foretold */
+} notes;
+
+static int make_notes(const lm *m, notes *to)
+{
+   uint64_t n = even_windows(m, part_of(o.part), o.windows);
+   to->m = m;
+   to->every = 1 + n * (uint64_t)m->cfg.context / NOTED_MOST;
+   size_t size = (size_t)((n - 1) / to->every + 1) * (size_t)m->cfg.context;
+   to->entered = (double *)calloc(size, sizeof(double));
+   to->entropy = (double *)malloc(size * sizeof(double));
+   return to->entered && to->entropy ? 1 : failed_file("memory", strerror(ENOMEM));
+}
+
+static void note_entered(void *user, int block, mod_site site, const mod_rows *rows, const mod_tensor *x)
+{
+   notes *to = (notes *)user;
+   (void)x;
+   if (site != MOD_SITE_KEPT || !is_routed_block(to->m, block)) return;
+   for (int i = 0; i < rows->n; ++i) to->entered[to->n + (size_t)rows->position[i]] += 1;
+}
+
+/* The predictions in the window at this position of the text, whose routes note_entered has noted. */
+static void note_predictions(notes *to, uint64_t position, const mod_tensor *logits)
+{
+   int whole = 0;
+   for (int i = 0; i < to->m->cfg.context; ++i, ++to->n) {
+      const mod_real *row = logits->data + (size_t)i * VOCAB;
+      int at = (int)((position + (uint64_t)i) % SUMS_LINE), next = (at + 1) % SUMS_LINE, best = 0;
+      double sum = 0, mean = 0;
+      for (int c = 1; c < VOCAB; ++c)
+         if (row[c] > row[best]) best = c;
+      for (int c = 0; c < VOCAB; ++c) {
+         double over = (double)row[c] - (double)row[best], p = exp(over);
+         sum += p; mean += p * over;
+      }
+      to->entropy[to->n] = log(sum) - mean / sum;
+      if (!o.task) continue;
+      int target = to->m->targets[i], hit = best == target;
+      place *p = &to->places[at];
+      p->tokens += 1; p->entered += to->entered[to->n]; p->entropy += to->entropy[to->n]; p->hits += hit;
+      p->loss += log(sum) + (double)row[best] - (double)row[target];
+      whole = next == SUMS_ANSWER ? hit : whole && hit;
+      if (next != SUMS_ANSWER + SUMS_DIGITS - 1 || i < SUMS_DIGITS - 1) continue;
+      to->answers += 1; to->right += whole;
+   }
+}
+
+/* The same model without any routing: the one to compare with. */
+static void make_dense(mod_config *cfg)
+{
+   cfg->select = MOD_SELECT_ALL;
+   cfg->kv_select = MOD_SELECT_SAME;
+   cfg->bypass = MOD_BYPASS_IDENTITY;
+   cfg->mlp = MOD_MLP_PLAIN;
+   cfg->blocks = NULL;
+}
+
+/* Windows spread evenly over a part of the text. `to` may be NULL. */
+static int evaluate(lm *m, int mode, score *out, notes *to)
 {
    mod_error err;
    mod_config full = m->cfg;
    int part = part_of(o.part);
    uint64_t n = even_windows(m, part, o.windows);
-   full.select = MOD_SELECT_ALL;
-   full.blocks = NULL;
+   make_dense(&full);
    memset(out, 0, sizeof *out);
    for (uint64_t w = 0; w < n; ++w) {
       mod_forward f;
       mod_flops dense;
-      if (!window(m, 0, text_spread(&m->text, part, m->cfg.context, w, n))) return 0;
+      uint64_t position = text_spread(&m->text, part, m->cfg.context, w, n);
+      int noted = to && w % to->every == 0;
+      if (!window(m, 0, position)) return 0;
       m->batch.mode = mode;
+      m->batch.probe = noted ? note_entered : NULL; m->batch.probe_user = to;
       mod_tape_reset(m->tape);
       if (mod_model_forward(m->model, m->tape, NULL, &m->batch, &f, &err) != MOD_RESULT_OK ||
           mod_config_flops(&full, 1, &m->batch.length, NULL, &dense, &err) != MOD_RESULT_OK)
          return failed("evaluation", &err);
+      if (noted) note_predictions(to, position, f.logits);
       out->loss += f.cross_entropy / (double)n;
       out->flops += f.flops_blocks + f.flops_head;
       out->dense += dense.total;
@@ -518,15 +659,47 @@ static int evaluate(lm *m, int mode, score *out)
          sum->routed = b->routed; sum->decided = b->decided;
          sum->tokens += b->tokens; sum->kept += b->kept;
          sum->predicted += b->predicted; sum->hits += b->hits; sum->agree += b->agree;
+         sum->mlp_rows += b->mlp_rows; sum->dropped += b->dropped;
+         sum->experts.tokens += b->experts.tokens; sum->experts.kept += b->experts.kept;
+         sum->experts.hits += b->experts.hits; sum->experts.agree += b->experts.agree;
       }
    }
+   m->batch.probe = NULL;
    return 1;
+}
+
+static int has_experts(const lm *m, int block) { return mod_config_block(&m->cfg, block).mlp != MOD_MLP_PLAIN; }
+
+/* Of the MLPs with experts: do these choose? In all of them alike, as lm makes them, but for blocks that are routed. */
+static int expert_choice(const lm *m)
+{
+   for (int l = 0; l < m->cfg.n_layers; ++l)
+      if (has_experts(m, l) && mod_config_block(&m->cfg, l).choice == MOD_CHOICE_EXPERT) return 1;
+   return 0;
+}
+
+/* Is there anything that top-k decides by looking ahead? */
+static int looks_ahead(const lm *m)
+{
+   for (int l = 0; l < m->cfg.n_layers; ++l) {
+      mod_block_config b = mod_config_block(&m->cfg, l);
+      if ((b.select != MOD_SELECT_ALL && b.select != MOD_SELECT_NONE) || b.kv_select == MOD_SELECT_LEARNED) return 1;
+   }
+   return expert_choice(m);
+}
+
+static int is_sparse(const lm *m)
+{
+   for (int l = 0; l < m->cfg.n_layers; ++l)
+      if (is_routed_block(m, l) || has_experts(m, l) || mod_config_block(&m->cfg, l).kv_select != MOD_SELECT_SAME)
+         return 1;
+   return 0;
 }
 
 static int is_routed(const lm *m)
 {
    for (int l = 0; l < m->cfg.n_layers; ++l)
-      if (mod_config_block(&m->cfg, l).select != MOD_SELECT_ALL) return 1;
+      if (is_routed_block(m, l)) return 1;
    return 0;
 }
 
@@ -581,20 +754,78 @@ static void print_deciders(const lm *m, const score *topk, const score *causal)
              grouped(a, (double)causal->skipped), grouped(b, (double)causal->tokens));
 }
 
+/* Of the tokens that enter a block; and of experts that choose: how well that is foretold. */
+static void print_experts(const lm *m, const score *topk, const score *causal)
+{
+   int n = 0;
+   for (int l = 0; l < m->cfg.n_layers; ++l) {
+      const mod_block_stats *b = &causal->blocks[l];
+      const mod_path_stats *e = &topk->blocks[l].experts;
+      if (!has_experts(m, l)) continue;
+      if (!n++) printf("\n%-8s%12s%12s%12s%12s\n", "experts", "computed", "dropped", "accuracy", "recall");
+      printf("block %-2d", l + 1);
+      percent((double)b->mlp_rows, (double)b->kept);
+      percent((double)b->dropped, (double)b->kept);
+      percent((double)e->agree, (double)e->tokens);
+      percent((double)e->hits, (double)e->kept);
+      printf("\n");
+   }
+   if (n) printf("computed, dropped: of the tokens in the block, causally; dropped: no expert had a place for it\n");
+}
+
+/* For each place in a line of sums: how often the token there enters a routed block, and what is foretold from it. */
+static void print_sums(const notes *s)
+{
+   number a;
+   int routed = 0;
+   for (int l = 0; l < s->m->cfg.n_layers; ++l) routed += is_routed_block(s->m, l);
+   printf("\n%-15s%-15s%11s%10s%10s%12s\n", "token", "the next one", "routed", "entropy", "loss", "right");
+   for (int at = 0; at < SUMS_LINE; ++at) {
+      const place *p = &s->places[at];
+      if (p->tokens == 0) continue;
+      printf("%-15s%-14s", sums_places[at], sums_places[(at + 1) % SUMS_LINE]);
+      percent(p->entered, p->tokens * routed);
+      printf("%10.3f%10.3f", p->entropy / p->tokens, p->loss / p->tokens);
+      percent(p->hits, p->tokens);
+      printf("\n");
+   }
+   printf("routed: how often a routed block takes the token, causally; the rest is of the prediction of the next one:\n"
+          "entropy and loss in nats, how often the likeliest byte is right\n");
+   if (s->answers > 0) printf("answers: %.1f%% of %s right, in all digits\n", 100 * s->right / s->answers,
+                              grouped(a, s->answers));
+}
+
+/* The notes are then ranks. */
+static void print_correlation(notes *s)
+{
+   number a;
+   double rho;
+   printf("\nSpearman's correlation of routing with entropy: ");
+   if (spearman(s->entered, s->entropy, s->n, &rho)) printf("rho = %.3f, n = %s\n", rho, grouped(a, (double)s->n));
+   else printf("none, all tokens are routed alike\n");
+   printf("of a token: how many routed blocks take it, causally, and the entropy of the prediction of the next one\n");
+}
+
 /* Top-k: each routed block takes its k best, as in training. Causal: as when sampling; this is the loss to quote. */
 static int print_evaluation(lm *m, const score *start)
 {
    static score topk, causal;
-   if (!make_batch(m, 1) || !make_tape(m) || !evaluate(m, MOD_MODE_TOPK, &topk) ||
-       !evaluate(m, MOD_MODE_CAUSAL, &causal))
-      return 0;
+   notes noted = {0};
+   int ok = make_batch(m, 1) && make_tape(m) && make_notes(m, &noted) && evaluate(m, MOD_MODE_TOPK, &topk, NULL) &&
+            evaluate(m, MOD_MODE_CAUSAL, &causal, &noted);
+   if (!ok) goto done;
    printf("\n%-10s           nats     bits      FLOPs    of the\n", part_names[o.part]);
    printf("text               a byte   a byte     a byte     dense\n");
    if (start) print_loss("at the start", start);
-   if (is_routed(m)) print_loss("top-k", &topk);
-   print_loss(is_routed(m) ? "causal" : "dense", &causal);
+   if (looks_ahead(m)) print_loss("top-k", &topk);
+   print_loss(is_sparse(m) ? "causal" : "dense", &causal);
    print_deciders(m, &topk, &causal);
-   return 1;
+   print_experts(m, &topk, &causal);
+   if (o.task) print_sums(&noted);
+   if (is_routed(m)) print_correlation(&noted);
+done:
+   free(noted.entered); free(noted.entropy);
+   return ok;
 }
 
 /* ---- training ---------------------------------------------------------------------------------------------------- */
@@ -688,8 +919,8 @@ static int save(lm *m, const char *path)
    durable file;
    static char files[1 << 16];
    char bytes[24], hash[17];
-   const char *meta[] = {key_version, VERSION, key_files, files, key_bytes, bytes, key_hash, hash};
-   files[0] = 0;
+   const char *meta[] = {key_version, VERSION, o.task ? key_task : key_files, files, key_bytes, bytes, key_hash, hash};
+   strcpy(files, task_names[o.task]);
    for (int i = 0; i < o.data.n && strlen(files) + strlen(o.data.item[i]) + 2 < sizeof files; ++i) {
       if (i) strcat(files, "\n");
       strcat(files, o.data.item[i]);
@@ -768,18 +999,20 @@ static int print_model(const lm *m)
    mod_flops flops[2];
    mod_config cfg[2] = {m->cfg, m->cfg};
    number a, b;
-   int length = m->cfg.context, routed = 0;
-   double share = 0, head = (double)m->cfg.d_model / m->cfg.n_heads;
-   cfg[1].select = MOD_SELECT_ALL;
-   cfg[1].blocks = NULL;
+   int length = m->cfg.context, routed = 0, experts = 0;
+   double share = 0, cached = 0, head = (double)m->cfg.d_model / m->cfg.n_heads;
+   make_dense(&cfg[1]);
    for (int i = 0; i < 2; ++i)
       if (mod_model_plan(&cfg[i], &m->how, &plan[i], &err) != MOD_RESULT_OK ||
           mod_config_flops(&cfg[i], 1, &length, NULL, &flops[i], &err) != MOD_RESULT_OK)
          return failed("model", &err);
    for (int l = 0; l < m->cfg.n_layers; ++l) {
       mod_block_config block = mod_config_block(&m->cfg, l);
+      double takes = block.select == MOD_SELECT_ALL ? 1 : block.select == MOD_SELECT_NONE ? 0 : block.capacity;
       routed += block.select != MOD_SELECT_ALL;
-      share += block.capacity / m->cfg.n_layers;
+      experts += block.mlp != MOD_MLP_PLAIN;
+      share += takes / m->cfg.n_layers;
+      cached += (block.kv_select == MOD_SELECT_SAME ? takes : block.kv_capacity) / m->cfg.n_layers;
    }
    double row = 2 * m->cfg.n_kv_heads * head * m->cfg.n_layers * (double)sizeof(mod_real);
    const struct {
@@ -787,18 +1020,24 @@ static int print_model(const lm *m)
       double here, dense;
    } line[] = {{"parameters", (double)plan[0].n_params, (double)plan[1].n_params},
                {"FLOPs a byte forward", flops[0].total / length, flops[1].total / length},
-               {"bytes of cache a byte", share * row, row},
+               {"bytes of cache a byte", cached * row, row},
                {"KB of the model", (double)plan[0].model / 1024, (double)plan[1].model / 1024},
                {"KB to train it, beside", (double)plan[0].trainer / 1024, (double)plan[1].trainer / 1024}};
    printf("model     %d blocks of width %d, %d heads, context %d; ", m->cfg.n_layers, m->cfg.d_model, m->cfg.n_heads,
           m->cfg.context);
-   if (!routed) printf("dense\n");
+   if (!routed) printf(is_sparse(m) ? "all tokens enter them\n" : "dense\n");
    else
-      printf("%d of them routed, %g%% of the tokens on average, gate %s\n", routed,
-             100 * (share * m->cfg.n_layers - (m->cfg.n_layers - routed)) / routed, gate_names[m->cfg.gate]);
+      printf("%d of them routed, %g%% of the tokens on average, %s%s\n", routed,
+             100 * (share * m->cfg.n_layers - (m->cfg.n_layers - routed)) / routed,
+             m->cfg.select == MOD_SELECT_LEARNED ? "gate " : "selected: ",
+             m->cfg.select == MOD_SELECT_LEARNED ? gate_names[m->cfg.gate] : select_names[m->cfg.select]);
+   if (experts)
+      printf("          %s chosen by each %s in %d MLPs, %d experts and %d ways past them\n",
+             expert_choice(m) ? "tokens are" : "experts are", expert_choice(m) ? "expert" : "token", experts,
+             m->cfg.n_experts, m->cfg.mlp == MOD_MLP_MODE ? m->cfg.n_noops : 0);
    for (size_t i = 0; i < sizeof line / sizeof line[0]; ++i) {
       printf("          %-22s %12s", line[i].what, grouped(a, line[i].here));
-      if (routed)
+      if (is_sparse(m))
          printf("   %5.1f%% of the dense model's %s", 100 * line[i].here / line[i].dense, grouped(b, line[i].dense));
       printf("\n");
    }
@@ -864,7 +1103,7 @@ static void look(void *user, int block, mod_site site, const mod_rows *rows, con
    for (int i = 0; i < rows->n; ++i) {
       int at = block * to->map.n_tokens + rows->position[i];
       if (site == MOD_SITE_KEPT) to->entered[at] = 1;
-      if (site == MOD_SITE_SCORE) to->score[at] = (float)x->data[i];
+      if (site == MOD_SITE_SCORE) to->score[at] = (float)x->data[i * x->dim[1]];
       if (site == MOD_SITE_PREDICTOR) to->logit[at] = (float)x->data[i];
    }
 }
@@ -906,7 +1145,7 @@ static int draw(lm *m, int n, long long first)
    }
    for (size_t i = 0; i < cells; ++i) s.score[i] = s.logit[i] = (float)NAN;
    for (int i = 0; i < n; ++i) s.bytes[i] = (unsigned char)m->tokens[i];
-   for (int l = 0; l < m->cfg.n_layers; ++l) s.routed[l] = mod_config_block(&m->cfg, l).select != MOD_SELECT_ALL;
+   for (int l = 0; l < m->cfg.n_layers; ++l) s.routed[l] = (unsigned char)is_routed_block(m, l);
    s.map.n_tokens = n; s.map.n_blocks = m->cfg.n_layers; s.map.first = first;
    s.map.bytes = s.bytes; s.map.routed = s.routed; s.map.entered = s.entered;
    s.map.score = s.score; s.map.logit = s.logit;
@@ -1012,7 +1251,7 @@ static int lm_train(lm *m)
    }
    if (!open_text(m) || (!o.resume && !make_model(m))) return EXIT_FAILURE;
    print_text(m);
-   if (!o.resume) set_steps(m, o.steps ? o.steps : 1000);
+   if (!o.resume) set_steps(m, o.steps ? o.steps : o.task ? 2500 : 1000);
    o.seed = m->how.seed;
    if (!enough_text(m, TEXT_TRAIN) || !print_model(m) || !make_batch(m, m->how.n_seqs) ||
        !can_write(path) || !choose_threads(m, &seconds) || !make_trainer(m) ||
@@ -1122,7 +1361,7 @@ static int lm_info(lm *m)
       printf("training  step %llu of %d, %d x %d bytes each, learning rate %g, seed %llu\n",
              (unsigned long long)(windows / (uint64_t)m->how.n_seqs), m->how.steps, m->how.n_seqs, m->how.length,
              m->how.lr, (unsigned long long)m->how.seed);
-   if ((s = mod_file_meta(m->file, key_files)) != NULL) {
+   if ((s = mod_file_meta(m->file, key_files)) != NULL || (s = mod_file_meta(m->file, key_task)) != NULL) {
       const char *bytes = mod_file_meta(m->file, key_bytes), *hash = mod_file_meta(m->file, key_hash);
       printf("text      ");
       for (; *s; ++s) fputs(*s == '\n' ? ", " : (char[2]){*s, 0}, stdout);
@@ -1138,7 +1377,7 @@ static int lm_run(lm *m)
    static score start;
    double step_seconds = 1, t;
    number a, b;
-   if (!o.data.n) default_text();
+   if (!o.data.n && !o.task) default_text();
    if (!open_text(m) || !make_model(m)) return EXIT_FAILURE;
    print_text(m);
    if (!enough_text(m, TEXT_TRAIN) || !enough_text(m, TEXT_TEST) || !print_model(m) || (o.out && !can_write(o.out)))
@@ -1146,7 +1385,7 @@ static int lm_run(lm *m)
    m->how.n_threads = 1;
    set_steps(m, o.steps ? o.steps : 1000);
    t = seconds_now();
-   if (!make_batch(m, 1) || !make_tape(m) || !evaluate(m, MOD_MODE_CAUSAL, &start)) return EXIT_FAILURE;
+   if (!make_batch(m, 1) || !make_tape(m) || !evaluate(m, MOD_MODE_CAUSAL, &start, NULL)) return EXIT_FAILURE;
    double evaluation = 2 * (seconds_now() - t);
    if (!make_batch(m, o.seqs) || !choose_threads(m, &step_seconds)) return EXIT_FAILURE;
    if (!o.steps) { /* as many as fit into the time that evaluation and sampling leave */
@@ -1234,6 +1473,7 @@ static int ask(int argc, char **argv, const struct command **c)
    }
    snprintf(name, sizeof name, "lm %s", (*c)->name);
    if ((*c)->run == lm_run) o.prompt = "/* ";
+   if (any(argc, argv, "--task")) set_task_defaults();
    if ((*c)->run == lm_routes) o.tokens = 0;
    if ((*c)->run == lm_train && any(argc, argv, "--resume")) *c = &resume;
    int asked = option_parse(name, (*c)->table, (int)(*c)->n_options, argc - 2, argv + 2, o.word, (*c)->word ? 1 : 0,
@@ -1242,8 +1482,12 @@ static int ask(int argc, char **argv, const struct command **c)
       fprintf(stderr, "%s: which %s? %s --help tells more\n", name, (*c)->word, name);
       return -1;
    }
-   if (asked == 1 && (*c)->run == lm_train && !o.resume && !o.data.n) {
-      fprintf(stderr, "%s: on which text? Say --data FILE, or --resume MODEL to go on\n", name);
+   if (asked == 1 && o.task && o.data.n) {
+      fprintf(stderr, "%s: --data or --task? It learns one text\n", name);
+      return -1;
+   }
+   if (asked == 1 && (*c)->run == lm_train && !o.resume && !o.data.n && !o.task) {
+      fprintf(stderr, "%s: on which text? Say --data FILE or --task sums, or --resume MODEL to go on\n", name);
       return -1;
    }
    return asked;

@@ -129,6 +129,39 @@ else
    skip "SVG and file from Python: no python3"
 fi
 
+# ---- sums: a task instead of a text, without --data ever after ----
+# shellcheck disable=SC2086
+status 0 "train on sums" "$lm" train --task sums --out sums.st --steps 60 --calibrate $tiny
+says '360,000 bytes of sums' out
+says "^Spearman's correlation of routing with entropy: rho = -*[01]\.[0-9]*, n = 2,048" out
+status 0 "eval on sums" "$lm" eval sums.st --part all
+says '^answer, tens  *answer, units .*%' out
+says '^answers: .* right' out
+says '^Spearman' out
+if [ "$(grep -c '%.*%$' out)" -ge 9 ]; then ok; else bad "eval on sums: not a row for each place of a line"; fi
+status 0 "sums on another text" "$lm" eval sums.st --data text.txt
+if grep -q '^answer' out; then bad "$what: a table of sums"; else ok; fi
+says '^Spearman' out
+status 0 "routes of sums" "$lm" routes sums.st
+says '^ *[0-9]+[0-9]+[0-9]=[0-9][0-9]' out
+status 0 "info of sums" "$lm" info sums.st
+says '^text  *sums: 360,000 bytes' out
+status 0 "resume on sums" "$lm" train --resume sums.st --threads 1 --out again.st
+says 'finished already' out
+same again.st sums.st
+status 1 "resume sums on a text" "$lm" train --resume sums.st --data text.txt
+says 'is not the text' err
+# shellcheck disable=SC2086
+status 0 "dense on sums" "$lm" train --task sums --out dense.st --steps 2 --dense $tiny
+if grep -q '^Spearman' out; then bad "$what: a correlation without routing"; else ok; fi
+status 2 "a task and a text" "$lm" train --task sums --data text.txt
+says 'data or --task' err
+status 2 "a task that is none" "$lm" train --task products
+says 'expected one of sums' err
+sed 's/"lm.task":"sums"/"lm.task":"cubs"/' sums.st >cubs.st
+status 1 "a file with a task that is none" "$lm" eval cubs.st
+says 'cubs: a task' err
+
 # Ctrl-C: saved, said how to go on; and the end is the same as without.
 # shellcheck disable=SC2086
 status 0 "400 steps" "$lm" train --data text.txt --out straight.st --steps 400 --seed 7 $tiny
