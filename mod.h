@@ -5569,7 +5569,8 @@ MODDEF mod_result mod_forward_logits(const mod_forward *forward, const mod_batch
    if (!forward || !batch || !out || !forward->logits || !forward->rows)
       return mod__bad(err, "forward, batch or out is NULL, or the forward pass has not succeeded");
    rows = forward->rows;
-   if (rows->n_seqs != batch->n_seqs || rows->length_max != batch->length || forward->logits->dim[0] != rows->n)
+   if (rows->n_seqs != batch->n_seqs || rows->length_max != batch->length || forward->logits->dim[0] != rows->n ||
+       (rows->ragged && !forward->logits->n_max)) /* one row for each sequence, and by chance as many */
       return mod__error(err, MOD_RESULT_SHAPE, "the batch is not the one of the forward pass", -1, -1);
    vocab = (size_t)mod__cols(forward->logits);
    length = (size_t)batch->length;
@@ -6277,13 +6278,16 @@ MODDEF void mod_session_reset(mod_session *session)
 MOD__FN mod_result mod__feed(mod_session *s, const int *tokens, const mod_real *inputs, int n, mod_error *err)
 {
    const mod_config *c = &s->model->config;
-   size_t used = s->cache.used ? mod__all_used(c) * sizeof *s->cache.used : 0;
+   size_t used = s->cache.used ? mod__all_used(c) * sizeof *s->cache.used : 0, at;
    int done = 0, had = s->n, i, l, *end;
    if (n > s->desc.length - s->n)
       return mod__error(err, MOD_RESULT_FULL, "the session has no room for these tokens", -1, -1);
    for (i = 0; tokens && i < n; ++i)
       if (tokens[i] < 0 || tokens[i] >= c->vocab_size)
          return mod__error(err, MOD_RESULT_RANGE, "a token is outside the vocabulary", -1, i);
+   for (at = 0; inputs && at < (size_t)n * (size_t)c->n_inputs; ++at)
+      if (!mod__finite((double)inputs[at]))
+         return mod__error(err, MOD_RESULT_NUMERIC, "an input is not finite", -1, (int64_t)(at / (size_t)c->n_inputs));
    if (used) memcpy(s->used_before, s->cache.used, used);
    while (done < n) {
       mod_batch b;
@@ -7041,6 +7045,9 @@ MOD__FN mod_result mod__read_fields(const mod_file *f, const char *prefix, const
                                     mod_error *err)
 {
    int i;
+   if (!mod_file_meta(f, "mod.format")) return mod__format(err, "the file was not written by mod.h", -1);
+   if (!mod__format_of(f))
+      return mod__error(err, MOD_RESULT_VERSION, "the file is of a later version of mod.h", -1, -1);
    for (i = 0; i < n && field[i].since <= mod__format_of(f); ++i) {
       char key[32];
       const char *s;
@@ -7056,19 +7063,18 @@ MOD__FN mod_result mod__read_fields(const mod_file *f, const char *prefix, const
 
 MODDEF mod_result mod_file_config(const mod_file *file, mod_config *cfg, mod_error *err)
 {
-   mod_config c;
-   const char *s;
+   mod_config c, resolved;
+   const char *s, *complaint;
    size_t n_params;
    mod_result result;
    int n_tensors, i;
    if (!file || !cfg) return mod__bad(err, "file or cfg is NULL");
    memset(&c, 0, sizeof c);
-   if ((s = mod_file_meta(file, "mod.format")) == NULL)
-      return mod__format(err, "the file was not written by mod.h", -1);
-   if (!mod__format_of(file))
-      return mod__error(err, MOD_RESULT_VERSION, "the file is of a later version of mod.h", -1, -1);
    result = mod__read_fields(file, "mod.", mod__config_fields, MOD__CONFIG_FIELDS, &c, err);
-   if (result != MOD_RESULT_OK || (result = mod_config_check(&c, err)) != MOD_RESULT_OK) return result;
+   if (result != MOD_RESULT_OK) return result;
+   resolved = mod_config_resolve(&c);
+   complaint = mod__complaint(&resolved, &i); /* about a block: only once its own settings are known */
+   if (complaint && i < 0) return mod__error(err, MOD_RESULT_CONFIG, complaint, -1, -1);
    if ((s = mod_file_meta(file, "mod.blocks")) == NULL) return mod__format(err, "the list of blocks is missing", -1);
    for (i = 0; i < c.n_layers; ++i) {
       mod_block_config *b = file->blocks + i;

@@ -9,4 +9,8 @@
 #define HASH_CHECKPOINT_LOGITS 0xa00f563d8cd35abeull
 #define HASH_CHECKPOINT_RESUMED 0x216cc02fdee7baa4ull
 
+/* the same of tests/checkpoint-v2.safetensors */
+#define HASH_CHECKPOINT_2_LOGITS 0x5642df48d28801dcull
+#define HASH_CHECKPOINT_2_RESUMED 0xd7d1071eaae3c101ull
+
 #endif

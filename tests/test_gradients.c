@@ -87,6 +87,30 @@ static mod_tensor *routed(mod_tape *t, mod_tensor *x, mod_tensor *w, mod_tensor 
    return mod_scatter_add(t, of_all(t, x), delta, mod_gate(t, of(t, r, kept), MOD_GATE_SIGMOID, 0), kept);
 }
 
+/* Rows above, of x; the others, of y: one after the other. */
+static mod_tensor *others_too(mod_tape *t, mod_tensor *x, mod_tensor *y)
+{
+   mod_rows *every = full(t, 3, 4), *kept = mod_rows_topk(t, every, column_of_12(t, score), 0.5);
+   mod_tensor *z = mod_scatter_add(t, x, mod_tanh(t, mod_gather(t, x, kept)), NULL, kept);
+   kept = mod_rows_others(t, every, kept);
+   return mod_scatter_add(t, z, mod_gelu(t, mod_gather(t, y, kept)), NULL, kept);
+}
+
+/* Two experts and a way past them, each row with its two best, weighted by the softmax; some find no slot. */
+static double wish[36] = {2, 1, 0, 2, 1, 0, 2, 1, 0, 1, 2, 0, 0, 0, 9, 9, 0, 1, 0, 9, 1, 0, 1, 9,
+                          5, 6, 7, 6, 5, 0, 0, 6, 1, 7, 6, 5};
+static mod_tensor *experts_of(mod_tape *t, mod_tensor *x, mod_tensor *w, mod_tensor *r)
+{
+   const int dim[2] = {12, 3};
+   mod_rows *every = full(t, 3, 4), *out[2] = {NULL, NULL};
+   mod_tensor *p = mod_softmax(t, r), *y = x;
+   if (!mod_rows_choose(t, every, mod_leaf(t, wish, NULL, 2, dim), 2, 2, 2, NULL, NULL, out)) return NULL;
+   for (int e = 0; e < 2; ++e)
+      y = mod_scatter_add(t, y, mod_gelu(t, mod_matmul(t, mod_gather(t, x, out[e]), w)),
+                          mod_gather(t, mod_slice(t, p, 1, e, 1), out[e]), out[e]);
+   return y;
+}
+
 /* An op from outside: y = a a b, element by element; keeps a a for the way back. */
 static void outside_forward(mod_tape *t, mod_tensor *out)
 {
@@ -182,6 +206,20 @@ OP(gate_sigmoid, mod_gate(t, x[0], MOD_GATE_SIGMOID, 0.2))
 OP(gate_tanh, mod_gate(t, x[0], MOD_GATE_TANH, 0.7))
 OP(gate_one, mod_mul(t, x[0], mod_gate(t, x[1], MOD_GATE_ONE, 0.2)))
 OP(stop_grad, mod_mul(t, x[0], mod_stop_grad(t, x[1])))
+OP(dropout, mod_dropout(t, x[0], full(t, 3, 4), 0.3, 5, 6, 7))
+OP(dropout_off, mod_dropout(t, x[0], full(t, 3, 4), 0, 5, 6, 7))
+OP(dropout_all, mod_dropout(t, of_all(t, x[0]), all(t), 0.5, 5, 6, 7))
+OP(dropout_above, mod_dropout(t, of(t, x[0], above(t)), above(t), 0.5, 5, 6, 7))
+OP(logsumexp, mod_logsumexp(t, x[0]))
+OP(logsumexp_above, mod_logsumexp(t, of(t, x[0], above(t))))
+OP(pool_mean, mod_pool(t, x[0], full(t, 3, 4), MOD_POOL_MEAN))
+OP(pool_last, mod_pool(t, x[0], full(t, 3, 4), MOD_POOL_LAST))
+OP(pool_mean_all, mod_pool(t, of_all(t, x[0]), all(t), MOD_POOL_MEAN))
+OP(pool_last_all, mod_pool(t, of_all(t, x[0]), all(t), MOD_POOL_LAST))
+OP(pool_mean_above, mod_pool(t, of(t, x[0], above(t)), above(t), MOD_POOL_MEAN))
+OP(pool_last_above, mod_pool(t, of(t, x[0], above(t)), above(t), MOD_POOL_LAST))
+OP(others, others_too(t, x[0], x[1]))
+OP(experts, experts_of(t, x[0], x[1], x[2]))
 OP(sum, mod_sum(t, x[0]))
 OP(mean, mod_mean(t, x[0]))
 OP(cross_entropy, mod_cross_entropy(t, x[0], targets, 0))
@@ -286,6 +324,22 @@ static const op_case cases[] = {
    {"gate", "5x1", op_gate_tanh, NORMAL, 0},
    {"gate", "5x3 5x1", op_gate_one, NORMAL, 2},
    {"stop_grad", "3x4 3x4", op_stop_grad, NORMAL, 2},
+   {"dropout", "12x3", op_dropout, NORMAL, 0},
+   {"dropout", "12x3", op_dropout_off, NORMAL, 0},
+   {"dropout", "12x3", op_dropout_all, NORMAL, 0},
+   {"dropout", "12x3", op_dropout_above, NORMAL, 0},
+   {"logsumexp", "3x5", op_logsumexp, NORMAL, 0},
+   {"logsumexp", "2x2x19", op_logsumexp, NORMAL, 0},
+   {"logsumexp", "5x1", op_logsumexp, NORMAL, 0},
+   {"logsumexp", "12x3", op_logsumexp_above, NORMAL, 0},
+   {"pool", "12x3", op_pool_mean, NORMAL, 0},
+   {"pool", "12x3", op_pool_last, NORMAL, 0},
+   {"pool", "12x3", op_pool_mean_all, NORMAL, 0},
+   {"pool", "12x3", op_pool_last_all, NORMAL, 0},
+   {"pool", "12x3", op_pool_mean_above, NORMAL, 0},
+   {"pool", "12x3", op_pool_last_above, NORMAL, 0},
+   {"scatter_add", "12x3 12x3", op_others, NORMAL, 0},
+   {"scatter_add", "12x3 3x3 12x3", op_experts, NORMAL, 0},
    {"sum", "3x4", op_sum, NORMAL, 0},
    {"mean", "2x3x4", op_mean, NORMAL, 0},
    {"cross_entropy", "5x4", op_cross_entropy, NORMAL, 0},

@@ -51,6 +51,28 @@ static mod_tensor *score_of_all(mod_tape *t) { return mod_gather(t, leaf(t, scor
 static mod_rows *best(mod_tape *t) { return mod_rows_topk(t, all(t), score_of_all(t), 0.5); }
 static mod_rows *above(mod_tape *t) { return mod_rows_threshold(t, all(t), score_of_all(t), 0); }
 static mod_rows *best_of_12(mod_tape *t) { return mod_rows_topk(t, full(t), leaf(t, score, NULL, 12, 1), 0.5); }
+static mod_rows *not_above(mod_tape *t)
+{
+   mod_rows *every = all(t);
+   return mod_rows_others(t, every, mod_rows_threshold(t, every, score_of_all(t), 0));
+}
+static mod_rows *not_best_of_12(mod_tape *t)
+{
+   mod_rows *every = full(t);
+   return mod_rows_others(t, every, mod_rows_topk(t, every, leaf(t, score, NULL, 12, 1), 0.5));
+}
+static const int not_above_rows[2] = {1, 8}, not_best_of_12_rows[6] = {1, 3, 6, 7, 8, 10};
+
+/* The first of two experts (and a way past both), each with room for two rows of each sequence. */
+static float wish[36] = {2, 1, 0, 2, 1, 0, 2, 1, 0, 1, 2, 0, 0, 0, 9, 9, 0, 0, 0, 9, 0, 0, 0, 9,
+                         5, 6, 7, 6, 5, 0, 0, 6, 0, 7, 6, 5};
+static mod_rows *chosen_of(mod_tape *t, int choices, int ragged)
+{
+   mod_rows *out[2] = {NULL, NULL}, *every = ragged ? all(t) : full(t);
+   mod_tensor *r = leaf(t, wish, NULL, 12, 3);
+   return mod_rows_choose(t, every, ragged ? mod_gather(t, r, every) : r, choices, 2, 2, NULL, NULL, out) ? out[0] : NULL;
+}
+static const int chosen_rows[5] = {0, 1, 5, 9, 11}, chosen_all_rows[4] = {0, 1, 9, 10};
 
 /* Rows of x [12, d]: those that exist, and a selection of these. */
 static mod_tensor *of_all(mod_tape *t, mod_tensor *x) { return mod_gather(t, x, all(t)); }
@@ -238,6 +260,78 @@ OP(gather_best, of(t, x[0], best(t)))
 WANT(gather_best) { copy_rows(in, y, best_rows, 3); }
 OP(gather_above, of(t, x[0], above(t)))
 WANT(gather_above) { copy_rows(in, y, above_rows, 5); }
+OP(gather_others, of(t, x[0], not_above(t)))
+WANT(gather_others) { copy_rows(in, y, not_above_rows, 2); }
+OP(gather_others_of_12, mod_gather(t, x[0], not_best_of_12(t)))
+WANT(gather_others_of_12) { copy_rows(in, y, not_best_of_12_rows, 6); }
+OP(gather_chosen, mod_gather(t, x[0], chosen_of(t, 1, 0)))
+WANT(gather_chosen) { copy_rows(in, y, chosen_rows, 5); }
+OP(gather_chosen_of_all, of(t, x[0], chosen_of(t, 2, 1)))
+WANT(gather_chosen_of_all) { copy_rows(in, y, chosen_all_rows, 4); }
+
+/* As mod_dropout draws. */
+static void want_dropout_of(const input *in, double *y, const int *rows, int n, double p)
+{
+   int d = in->dim[1];
+   for (int i = 0; i < n * d; ++i) {
+      int r = rows ? rows[i / d] : i / d;
+      uint64_t stream = mod_random_substream(8, 9 + (uint64_t)(r / 4));
+      int drop = mod_random_uniform(7, stream, (uint64_t)(r % 4 * d + i % d)) < p;
+      y[i] = drop ? 0 : (double)in->data[r * d + i % d] / (1 - p);
+   }
+}
+OP(dropout, mod_dropout(t, x[0], full(t), 0.4, 7, 8, 9))
+WANT(dropout) { want_dropout_of(in, y, NULL, 12, 0.4); }
+OP(dropout_above, mod_dropout(t, of(t, x[0], above(t)), above(t), 0.75, 7, 8, 9))
+WANT(dropout_above) { want_dropout_of(in, y, above_rows, 5, 0.75); }
+OP(dropout_off, mod_dropout(t, x[0], full(t), 0, 7, 8, 9))
+WANT(dropout_off) { want_dropout_of(in, y, NULL, 12, 0); }
+
+static void want_pool_of(const input *in, double *y, const int *rows, int n, int last)
+{
+   int d = in->dim[1], count[3] = {0, 0, 0};
+   for (int i = 0; i < 3 * d; ++i) y[i] = 0;
+   for (int i = 0; i < n; ++i) ++count[rows[i] / 4];
+   for (int i = 0; i < n * d; ++i) {
+      int r = rows[i / d], s = r / 4;
+      if (last) y[s * d + i % d] = (double)in->data[r * d + i % d]; /* ascending: the last one stays */
+      else y[s * d + i % d] += (double)in->data[r * d + i % d] / count[s];
+   }
+}
+static const int every_row[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+OP(pool_mean, mod_pool(t, x[0], full(t), MOD_POOL_MEAN))
+WANT(pool_mean) { want_pool_of(in, y, every_row, 12, 0); }
+OP(pool_last, mod_pool(t, x[0], full(t), MOD_POOL_LAST))
+WANT(pool_last) { want_pool_of(in, y, every_row, 12, 1); }
+OP(pool_mean_all, mod_pool(t, of_all(t, x[0]), all(t), MOD_POOL_MEAN))
+WANT(pool_mean_all) { want_pool_of(in, y, all_rows, 7, 0); }
+OP(pool_last_all, mod_pool(t, of_all(t, x[0]), all(t), MOD_POOL_LAST))
+WANT(pool_last_all) { want_pool_of(in, y, all_rows, 7, 1); }
+OP(pool_mean_above, mod_pool(t, of(t, x[0], above(t)), above(t), MOD_POOL_MEAN))
+WANT(pool_mean_above) { want_pool_of(in, y, above_rows, 5, 0); }
+OP(pool_last_above, mod_pool(t, of(t, x[0], above(t)), above(t), MOD_POOL_LAST))
+WANT(pool_last_above) { want_pool_of(in, y, above_rows, 5, 1); }
+
+OP(logsumexp, mod_logsumexp(t, x[0]))
+WANT(logsumexp)
+{
+   int n = in->dim[in->n_dim - 1];
+   for (int r = 0; r < in->count / n; ++r) {
+      double sum = 0;
+      for (int i = 0; i < n; ++i) sum += exp((double)in->data[r * n + i]);
+      y[r] = log(sum);
+   }
+}
+OP(logsumexp_above, mod_logsumexp(t, of(t, x[0], above(t))))
+WANT(logsumexp_above)
+{
+   int n = in->dim[1];
+   for (int r = 0; r < 5; ++r) {
+      double sum = 0;
+      for (int i = 0; i < n; ++i) sum += exp((double)in->data[above_rows[r] * n + i]);
+      y[r] = log(sum);
+   }
+}
 
 /* x [12, d] plus weighted rows of f; `take`: of f [12, d] the rows that are kept, else f has just these. */
 static void want_scatter_of(const input *in, double *x, const int *rows, int n, int take, const float *weight)
@@ -463,6 +557,10 @@ static const value_case values[] = {
    ROW(gather_all, "12x3", "7x3", 0),
    ROW(gather_best, "12x3", "3x3", 0),
    ROW(gather_above, "12x3", "5x3", 0),
+   ROW(gather_others, "12x3", "2x3", 0),
+   ROW(gather_others_of_12, "12x3", "6x3", 0),
+   ROW(gather_chosen, "12x3", "5x3", 0),
+   ROW(gather_chosen_of_all, "12x3", "4x3", 0),
    ROW(scatter, "12x3 6x3", "12x3", 1e-7),
    ROW(scatter_above, "12x3 12x3 12x1", "7x3", 2e-7),
    ROW(gate_raw, "5x1", "5x1", 0),
@@ -470,6 +568,19 @@ static const value_case values[] = {
    ROW(gate_tanh, "5x1", "5x1", 1e-6),
    ROW(gate_one, "5x1", "5x1", 0),
    ROW(stop_grad, "3x4", "3x4", 0),
+   ROW(dropout, "12x5", "12x5", 2e-7),
+   ROW(dropout_above, "12x5", "5x5", 2e-7),
+   ROW(dropout_off, "12x5", "12x5", 0),
+   ROW(logsumexp, "3x5", "3x1", 1e-6),
+   ROW(logsumexp, "7x1", "7x1", 0),
+   ROW(logsumexp, "2x2x33", "2x2x1", 1e-6),
+   ROW(logsumexp_above, "12x3", "5x1", 1e-6),
+   ROW(pool_mean, "12x5", "3x5", 1e-6),
+   ROW(pool_last, "12x5", "3x5", 0),
+   ROW(pool_mean_all, "12x5", "3x5", 1e-6),
+   ROW(pool_last_all, "12x5", "3x5", 0),
+   ROW(pool_mean_above, "12x5", "3x5", 1e-6),
+   ROW(pool_last_above, "12x5", "3x5", 0),
    ROW(sum, "6x7", "1", 0),
    ROW(mean, "2x3x4", "1", 1e-7),
    ROW(cross_entropy, "5x4", "1", 1e-6),
@@ -603,6 +714,164 @@ static void check_functions(mod_tape *tape)
    CHECK(s && s->data[0] == 0.5f && s->data[1] == 0.5f && s->data[2] == 0 && s->data[3] == 0);
    CHECK(ce && fabs(ce->value - (2e4 + log(2))) < 0.01);
    CHECK(bce && fabs(bce->value - 200) < 1e-3);
+   mod_tensor *lse = mod_logsumexp(tape, leaf(tape, big, NULL, 1, 4));
+   mod_tensor *one = mod_logsumexp(tape, leaf(tape, ends, NULL, ENDS, 1));
+   CHECK(lse && fabs((double)lse->data[0] - (1e4 + log(2))) < 1e-3);
+   CHECK(one && one->data[1] == -1e30f && one->data[2] == 1e30f); /* of one number: that number */
+}
+
+/* A softmax over a score and 0 is the score's sigmoid, to the bit, at either end, with any instructions. */
+static void check_softmax_of_two(void)
+{
+   enum { N = 20000 };
+   static const float ends[] = {0.0f, -0.0f, 1e-45f, -1e-45f, 1e-38f, -1e-38f, 3.4e38f, -3.4e38f, -HUGE_VALF, 88.7f,
+                                -88.7f, 103.9f, -103.9f, 104.1f, -104.1f, 16.6f, -16.6f, 17.4f, -17.4f};
+   static float r[N], pair[2 * N], turned[2 * N];
+   mod_error err;
+   for (int i = 0; i < N; ++i) {
+      int end = i - (N - (int)(sizeof ends / sizeof *ends));
+      r[i] = end >= 0 ? ends[end]
+             : i % 2  ? (float)(220 * (test_uniform() - 0.5))
+                      : (float)((i % 4 ? -1 : 1) * pow(10, 83 * test_uniform() - 45));
+      pair[2 * i] = turned[2 * i + 1] = r[i];
+   }
+   for (int level = 0; level < 2; ++level)
+      for (int threads = 1; threads < 4; threads += 2) {
+         mod_tape_desc desc;
+         memset(&desc, 0, sizeof desc);
+         desc.simd = level ? MOD_SIMD_BEST : MOD_SIMD_SCALAR;
+         desc.n_threads = threads;
+         mod_tape *tape = mod_tape_create(&desc, TAPE_BYTES, NULL, &err);
+         if (!HOLDS(tape != NULL, err.message)) return;
+         mod_tensor *p = mod_softmax(tape, leaf(tape, pair, NULL, N, 2)), *s = mod_sigmoid(tape, leaf(tape, r, NULL, N, 1));
+         mod_tensor *q = mod_softmax(tape, leaf(tape, turned, NULL, N, 2));
+         int wrong = 0, sums = 0;
+         for (int i = 0; i < N && p && q && s; ++i) {
+            wrong += memcmp(p->data + 2 * i, s->data + i, sizeof(float)) != 0;
+            wrong += memcmp(q->data + 2 * i + 1, s->data + i, sizeof(float)) != 0;
+            sums += fabs((double)p->data[2 * i] + (double)p->data[2 * i + 1] - 1) > 1.2e-7;
+         }
+         CHECKF(p && q && s && wrong == 0, "level %d: %d scores of %d differ in a bit", level, wrong, 2 * N);
+         CHECKF(sums == 0, "level %d: %d of %d do not add up to 1", level, sums, N);
+         mod_tape_destroy(tape);
+      }
+}
+
+static int same_rows(const float *a, const float *b, int n) { return !memcmp(a, b, (size_t)n * sizeof(float)); }
+
+static void check_dropout(void)
+{
+   enum { S = 16, L = 24, D = 40, N = S * L };
+   static const double ps[] = {0.05, 0.1, 0.25, 0.5, 0.9, 0.999};
+   static float x[N * D], grad[N * D], weight[N * D], first[N * D], r[N];
+   static const float odd[8] = {-0.0f, 0.0f, 1e-45f, -1e-45f, 3.4e38f, HUGE_VALF, -HUGE_VALF, 1};
+   int lengths[S];
+   mod_error err;
+   fill(x, N * D);
+   fill(weight, N * D);
+   fill(r, N);
+   for (int i = 0; i < 8; ++i) x[i * 31] = odd[i];
+   mod_tape *tape = mod_tape_create(NULL, TAPE_BYTES, NULL, &err);
+   if (!HOLDS(tape != NULL, err.message)) return;
+
+   /* Off: x, bit for bit. */
+   mod_tensor *y = mod_dropout(tape, leaf(tape, x, NULL, N, D), mod_rows_make(tape, S, L, NULL), 0, 1, 2, 3);
+   CHECK(y && same_rows(y->data, x, N * D));
+
+   /* The share of zeros, in all and by column and row; the others are x / (1 - p). */
+   for (int i = 0; i < N * D; ++i) x[i] = 0.5f + (float)test_uniform();
+   for (size_t k = 0; k < sizeof ps / sizeof *ps; ++k) {
+      double p = ps[k], deviation = sqrt(p * (1 - p));
+      int zeros = 0, wrong = 0, column[D], most = 0, all_row = 0;
+      memset(column, 0, sizeof column);
+      mod_tape_reset(tape);
+      y = mod_dropout(tape, leaf(tape, x, NULL, N, D), mod_rows_make(tape, S, L, NULL), p, 1, 2, 3);
+      if (!HOLDS(y != NULL, "dropout")) return;
+      for (int i = 0; i < N; ++i) {
+         int here = 0;
+         for (int j = 0; j < D; ++j) {
+            double want = (double)x[i * D + j] / (1 - p), got = (double)y->data[i * D + j];
+            int zero = got == 0;
+            here += zero, column[j] += zero, zeros += zero;
+            wrong += !zero && !(fabs(got - want) <= 1.2e-7 * want);
+         }
+         all_row += p < 0.9 && here == D;
+      }
+      for (int j = 0; j < D; ++j) most += fabs(column[j] - p * N) > 5 * deviation * sqrt(N);
+      CHECKF(fabs(zeros - p * N * D) < 4 * deviation * sqrt(N * D), "p %g: %d of %d are 0", p, zeros, N * D);
+      CHECKF(wrong == 0 && most == 0 && all_row == 0, "p %g: %d values, %d columns, %d rows", p, wrong, most, all_row);
+   }
+
+   /* Every part of the key counts: of two masks with p = 1/2, half the elements agree. */
+   for (int k = 0; k < 6; ++k) {
+      static const uint64_t key[6][3] = {{1, 2, 3}, {1, 2, 3}, {4, 2, 3}, {1, 4, 3}, {1, 2, 4}, {1, 3, 2}};
+      int agree = 0;
+      mod_tape_reset(tape);
+      y = mod_dropout(tape, leaf(tape, x, NULL, N, D), mod_rows_make(tape, S, L, NULL), 0.5, key[k][0], key[k][1],
+                      key[k][2]);
+      if (!HOLDS(y != NULL, "dropout")) return;
+      for (int i = 0; k && i < N * D; ++i) agree += (y->data[i] == 0) == (first[i] == 0);
+      if (k == 0) memcpy(first, y->data, sizeof first);
+      else if (k == 1) CHECK(same_rows(y->data, first, N * D));
+      else CHECKF(fabs(agree - N * D / 2.0) < 2 * sqrt(N * D), "key %d: %d of %d agree", k, agree, N * D);
+   }
+   /* Within a mask neighbours in column, position and sequence have nothing to do with each other. */
+   for (int step = 0; step < 3; ++step) {
+      int far = step == 0 ? 1 : step == 1 ? D : L * D, agree = 0, n = N * D - far;
+      for (int i = 0; i < n; ++i) agree += (first[i] == 0) == (first[i + far] == 0);
+      CHECKF(fabs(agree - n / 2.0) < 2 * sqrt(n), "%d away: %d of %d agree", far, agree, n);
+   }
+
+   /* Gathered before or after: the same rows. Sequences in other batches, with their ids: the same rows. Shorter
+      sequences: the same rows, as far as they go. */
+   mod_tape_reset(tape);
+   mod_rows *rows = mod_rows_make(tape, S, L, NULL), *kept = mod_rows_threshold(tape, rows, leaf(tape, r, NULL, N, 1), 0);
+   mod_rows *top = mod_rows_topk(tape, kept, mod_gather(tape, leaf(tape, r, NULL, N, 1), kept), 0.4);
+   mod_tensor *whole = leaf(tape, x, NULL, N, D), *g = mod_gather(tape, whole, kept);
+   mod_tensor *before = mod_dropout(tape, g, kept, 0.5, 1, 2, 3);
+   mod_tensor *after = mod_gather(tape, mod_dropout(tape, whole, rows, 0.5, 1, 2, 3), kept);
+   mod_tensor *twice = mod_dropout(tape, mod_gather(tape, g, top), top, 0.5, 1, 2, 3);
+   mod_tensor *of_after = mod_gather(tape, after, top);
+   CHECK(before && after && kept->n > N / 4 && same_rows(before->data, after->data, kept->n * D));
+   CHECK(twice && of_after && top->n > N / 20 && same_rows(twice->data, of_after->data, top->n * D));
+   for (int from = 0, n; from < S; from += n) {
+      n = 1 + from % 5;
+      if (n > S - from) n = S - from;
+      mod_tape_reset(tape);
+      y = mod_dropout(tape, leaf(tape, x + from * L * D, NULL, n * L, D), mod_rows_make(tape, n, L, NULL), 0.5, 1, 2,
+                      3 + (uint64_t)from);
+      CHECKF(y && same_rows(y->data, first + from * L * D, n * L * D), "sequences from %d on", from);
+   }
+   int total = 0, wrong = 0;
+   for (int s = 0; s < S; ++s) {
+      lengths[s] = s % 4 == 1 ? 0 : test_below(L + 1);
+      memcpy(grad + total * D, x + s * L * D, (size_t)(lengths[s] * D) * sizeof(float));
+      total += lengths[s];
+   }
+   mod_tape_reset(tape);
+   y = mod_dropout(tape, leaf(tape, grad, NULL, total, D), mod_rows_make(tape, S, L, lengths), 0.5, 1, 2, 3);
+   for (int s = 0, at = 0; y && s < S; at += lengths[s++])
+      wrong += !same_rows(y->data + at * D, first + s * L * D, lengths[s] * D);
+   CHECKF(y && wrong == 0, "%d sequences", wrong);
+
+   /* The way back draws the same mask, in threads too. */
+   for (int threads = 1; threads < 4; threads += 2) {
+      mod_tape_desc desc;
+      memset(&desc, 0, sizeof desc);
+      desc.n_threads = threads;
+      mod_tape *t = mod_tape_create(&desc, TAPE_BYTES, NULL, &err);
+      if (!HOLDS(t != NULL, err.message)) break;
+      memset(grad, 0, sizeof grad);
+      y = mod_dropout(t, leaf(t, x, grad, N, D), mod_rows_make(t, S, L, NULL), 0.5, 1, 2, 3);
+      CHECK(y && same_rows(y->data, first, N * D));
+      mod_tensor *loss = mod_sum(t, mod_mul(t, y, leaf(t, weight, NULL, N, D)));
+      CHECK(mod_tape_backward(t, loss, &err) == MOD_RESULT_OK);
+      wrong = 0;
+      for (int i = 0; i < N * D; ++i) wrong += grad[i] != (first[i] == 0 ? 0 : 2 * weight[i]);
+      CHECKF(wrong == 0, "%d threads: %d gradients", threads, wrong);
+      mod_tape_destroy(t);
+   }
+   mod_tape_destroy(tape);
 }
 
 /* -----------------------------------------------------------------------------------------------------------------
@@ -773,6 +1042,190 @@ static void check_rows(mod_tape *tape)
    CHECK(mod_tape_status(tape, NULL) == MOD_RESULT_OK);
 }
 
+/* 1 if `others` are the rows of `rows` that are not in `kept`. */
+static int others_right(const mod_rows *rows, const mod_rows *kept, const mod_rows *others)
+{
+   int at = 0, k = 0;
+   if (!others || others->parent != rows || others->n_seqs != rows->n_seqs || others->n > others->n_max) return 0;
+   for (int s = 0; s < rows->n_seqs; ++s) {
+      if (others->start[s] != at) return 0;
+      for (int i = rows->start[s]; i < rows->start[s + 1]; ++i) {
+         if (k < kept->n && (kept == rows || kept->index[k] == i)) {
+            ++k;
+            continue;
+         }
+         if (at >= others->n || others->index[at] != i || others->position[at++] != rows->position[i]) return 0;
+      }
+      if (others->start[s + 1] - others->start[s] > others->length_max) return 0;
+   }
+   return others->start[rows->n_seqs] == at && others->n == at && k == kept->n;
+}
+
+static void check_others(mod_tape *tape)
+{
+   static float r[6 * 30];
+   int wrong = 0, lengths[6];
+   for (int round = 0; round < 200; ++round) {
+      int n_seqs = 1 + test_below(6), length = 1 + test_below(30), ragged = round % 2;
+      for (int s = 0; s < n_seqs; ++s) lengths[s] = test_below(length + 1);
+      mod_tape_reset(tape);
+      mod_rows *rows = mod_rows_make(tape, n_seqs, length, ragged ? lengths : NULL);
+      if (!HOLDS(rows != NULL, "rows")) return;
+      fill(r, rows->n);
+      mod_tensor *score_ = leaf(tape, r, NULL, rows->n, 1);
+      double capacity = (1 + test_below(100)) / 100.0;
+      mod_rows *top = mod_rows_topk(tape, rows, score_, capacity);
+      mod_rows *some = mod_rows_threshold(tape, rows, score_, round % 10 == 9 ? 1e9 : 0);
+      mod_rows *a = mod_rows_others(tape, rows, top), *b = mod_rows_others(tape, rows, some);
+      mod_rows *c = mod_rows_others(tape, rows, rows), *d = b ? mod_rows_others(tape, rows, b) : NULL;
+      mod_rows *e = b ? mod_rows_others(tape, b, mod_rows_topk(tape, b, mod_gather(tape, score_, b), 0.5)) : NULL;
+      if (!HOLDS(a && b && c && d && e, "others")) return;
+      wrong += !others_right(rows, top, a) + !others_right(rows, some, b) + !others_right(rows, rows, c);
+      /* the others of the others are those that were kept; of all there are no others */
+      wrong += d->n != some->n || memcmp(d->index, some->index, (size_t)d->n * sizeof(int)) ||
+               memcmp(d->start, some->start, (size_t)(n_seqs + 1) * sizeof(int));
+      wrong += c->n != 0 || e->parent != b || e->n_max > b->n_max;
+      /* a count that is fixed is reserved exactly; another at its most */
+      int k = mod_route_capacity(length, capacity);
+      if (ragged) wrong += !a->ragged || a->n_max != n_seqs * length || a->length_max != length;
+      else
+         wrong += a->ragged || a->n != a->n_max || a->n_max != n_seqs * (length - k) || a->length_max != length - k ||
+                  c->n_max != 0;
+      wrong += !b->ragged || b->n_max != n_seqs * length || b->length_max != length;
+   }
+   CHECKF(wrong == 0, "%d selections", wrong);
+   CHECK(mod_tape_status(tape, NULL) == MOD_RESULT_OK);
+}
+
+/* Against mod_route_choose, sequence by sequence; and a sequence in pieces against the whole. */
+static void check_choose(mod_tape *tape)
+{
+   enum { SEQS = 5, L = 20, P = 6 };
+   static float r[SEQS * L * P];
+   int wrong = 0, dropped = 0, lengths[SEQS];
+   for (int round = 0; round < 300; ++round) {
+      int n_seqs = 1 + test_below(SEQS), length = 1 + test_below(L), paths = 1 + test_below(P), ragged = round % 2;
+      int n_experts = 1 + test_below(paths), choices = 1 + test_below(paths), slots = test_below(length + 3), at[P] = {0};
+      int chosen[SEQS * P + 1], want[SEQS * P], room[P], path[L * P], slot[L * P], used[P + 1];
+      mod_rows *out[P + 1];
+      if (round % 10 == 0) slots = 0;
+      for (int s = 0; s < n_seqs; ++s) lengths[s] = test_below(length + 1);
+      for (int i = 0; i < SEQS * L * P; ++i) r[i] = round % 3 ? (float)test_normal() : (float)test_below(3);
+      mod_tape_reset(tape);
+      mod_rows *rows = mod_rows_make(tape, n_seqs, length, ragged ? lengths : NULL);
+      if (!HOLDS(rows != NULL, "rows")) return;
+      if (round % 4 == 3) { /* rows of a selection: what is chosen is counted in these */
+         mod_rows *kept = mod_rows_threshold(tape, rows, leaf(tape, r + 7, NULL, rows->n, 1), 0);
+         if (!HOLDS(kept != NULL, "rows")) return;
+         rows = kept;
+      }
+      mod_tensor *x = mod_gather(tape, leaf(tape, r, NULL, rows->parent ? rows->parent->n : rows->n, paths), rows);
+      for (int i = 0; i <= SEQS * P; ++i) chosen[i] = -99;
+      out[n_experts] = NULL;
+      if (!HOLDS(mod_rows_choose(tape, rows, x, choices, n_experts, slots, NULL, round % 5 ? chosen : NULL, out) == 1,
+                 "choose"))
+         return;
+      for (int e = 0; e < paths; ++e) room[e] = e < n_experts ? slots : -1;
+      memset(want, 0, sizeof want);
+      for (int s = 0; s < n_seqs; ++s) {
+         int start = rows->start[s], n = rows->start[s + 1] - start;
+         memset(used, 0, sizeof used);
+         wrong += mod_route_choose(x->data + start * paths, n, paths, choices, room, used, path, slot, NULL) != 0;
+         for (int e = 0; e < n_experts; ++e) wrong += out[e]->start[s] != at[e];
+         for (int i = 0; i < n * choices; ++i) {
+            ++want[s * paths + path[i]];
+            dropped += slot[i] < 0;
+            if (slot[i] < 0 || path[i] >= n_experts) continue;
+            mod_rows *o = out[path[i]];
+            wrong += at[path[i]] >= o->n || o->index[at[path[i]]] != start + i / choices ||
+                     o->position[at[path[i]]] != rows->position[start + i / choices];
+            ++at[path[i]];
+         }
+      }
+      for (int e = 0; e < n_experts; ++e) {
+         int most = slots < length ? slots : length;
+         wrong += out[e]->n != at[e] || out[e]->start[n_seqs] != at[e] || out[e]->parent != rows || !out[e]->ragged;
+         wrong += out[e]->n_max != most * n_seqs || out[e]->length_max != most || (slots == 0 && out[e]->n != 0);
+      }
+      wrong += out[n_experts] != NULL;
+      if (round % 5) wrong += memcmp(chosen, want, (size_t)(n_seqs * paths) * sizeof(int)) != 0;
+      for (int i = round % 5 ? n_seqs * paths : 0; i <= SEQS * P; ++i) wrong += chosen[i] != -99;
+
+      /* The first sequence again, alone: whole and in pieces, `used` carried over. */
+      int n = rows->start[1];
+      mod_rows *piece[P];
+      int seen[P] = {0};
+      if (n == 0) continue;
+      memset(used, 0, sizeof used);
+      used[paths] = -99;
+      for (int from = 0, m; from < n; from += m) {
+         m = 1 + test_below(5);
+         if (m > n - from) m = n - from;
+         mod_rows *part = mod_rows_make(tape, 1, m, NULL);
+         if (!HOLDS(part && mod_rows_choose(tape, part, leaf(tape, x->data + from * paths, NULL, m, paths), choices,
+                                            n_experts, slots, used, chosen, piece) == 1, "choose in pieces"))
+            return;
+         for (int e = 0; e < n_experts; ++e)
+            for (int i = 0; i < piece[e]->n; ++i, ++seen[e])
+               wrong += seen[e] >= out[e]->start[1] || out[e]->index[seen[e]] != from + piece[e]->index[i];
+      }
+      for (int e = 0; e < n_experts; ++e) wrong += seen[e] != out[e]->start[1] || used[e] != seen[e];
+      for (int e = n_experts; e < paths; ++e) wrong += used[e] != want[e]; /* ways past them have no limit */
+      wrong += used[paths] != -99;
+   }
+   CHECKF(wrong == 0, "%d", wrong);
+   CHECKF(dropped > 1000, "%d dropped", dropped);
+   CHECK(mod_tape_status(tape, NULL) == MOD_RESULT_OK);
+
+   /* A measuring tape reserves the same, and writes neither count. */
+   for (int ragged = 0; ragged < 2; ++ragged)
+      for (int slots = 0; slots < 7; slots += 3) {
+         size_t bytes = 0;
+         for (int pass = 0; pass < 3; ++pass) {
+            static float s[12] = {3, 2, 1, 2, 1, 3, 3, 1, 1, 2, 3, 3};
+            static const int given[2] = {4, 2};
+            int used[3] = {-7, -7, -7}, chosen[6] = {-7, -7, -7, -7, -7, -7};
+            mod_rows *out[2] = {NULL, NULL};
+            mod_error err;
+            mod_tape_desc desc;
+            memset(&desc, 0, sizeof desc);
+            desc.measure = pass == 0;
+            mod_tape *t = mod_tape_create(&desc, pass == 0 ? TAPE_BYTES : pass == 1 ? bytes : bytes - 1, NULL, &err);
+            mod_rows *rows = mod_rows_make(t, ragged ? 2 : 1, 4, ragged ? given : NULL);
+            int made = rows && mod_rows_choose(t, rows, leaf(t, s, NULL, ragged ? 6 : 4, 2), 2, 2, slots,
+                                               ragged || pass ? NULL : used, chosen, out);
+            if (pass == 0) bytes = mod_tape_peak(t);
+            if (pass < 2) {
+               CHECKF(made && mod_tape_peak(t) == bytes, "ragged %d, slots %d: %d, not %d", ragged, slots,
+                      (int)mod_tape_peak(t), (int)bytes);
+               int most = slots < 4 ? slots : 4;
+               for (int e = 0; e < 2 && made; ++e)
+                  CHECK(out[e]->n_max == (ragged ? 2 : 1) * most && out[e]->length_max == most && out[e]->ragged);
+               CHECK((chosen[0] == -7) == (pass == 0) && used[0] == -7);
+            } else {
+               CHECKF(!made, "ragged %d, slots %d: one byte less", ragged, slots);
+            }
+            mod_tape_destroy(t);
+         }
+      }
+
+   /* NaN in the second of two sequences: refused with its position there. */
+   float bad_score[2 * 4 * 2] = {0};
+   mod_rows *out[2];
+   mod_error err;
+   int chosen[4] = {0, 0, 0, 0};
+   bad_score[2 * (4 + 3) + 1] = NAN;
+   mod_tape_reset(tape);
+   CHECK(!mod_rows_choose(tape, mod_rows_make(tape, 2, 4, NULL), leaf(tape, bad_score, NULL, 8, 2), 1, 2, 2, NULL, chosen,
+                          out));
+   CHECK(mod_tape_status(tape, &err) == MOD_RESULT_NUMERIC && err.where == 3);
+   int used[2] = {1, 0};
+   mod_tape_reset(tape);
+   CHECK(!mod_rows_choose(tape, mod_rows_make(tape, 1, 8, NULL), leaf(tape, bad_score, NULL, 8, 2), 1, 2, 2, used, NULL,
+                          out));
+   CHECK(mod_tape_status(tape, &err) == MOD_RESULT_NUMERIC && err.where == 7 && used[0] == 1 && used[1] == 0);
+}
+
 /* Rows by given lengths: what is documented as [rows->n, ..] may be a leaf or an embedding with as many rows, and its
    memory is known beforehand. */
 static void check_lengths(void)
@@ -861,7 +1314,9 @@ static void check_empty(mod_tape *tape, int ragged)
    static const int row_dim[1] = {C}, empty_lengths[2] = {0, 0}, to[1] = {0}, dim3[3] = {0, 2, 2};
    static const unsigned char truth[1] = {1};
    mod_tensor *y[MAX];
-   int n = 0;
+   mod_rows *experts[2] = {NULL, NULL};
+   int n = 0, chosen[3] = {-1, -1, -1};
+   static const int zero_chosen[3] = {0, 0, 0};
    mod_error err;
 
    fill(w, C * C);
@@ -901,6 +1356,7 @@ static void check_empty(mod_tape *tape, int ragged)
    y[n++] = mod_sigmoid(tape, e);
    y[n++] = mod_tanh(tape, e);
    y[n++] = mod_softmax(tape, e);
+   y[n++] = mod_logsumexp(tape, e);
    y[n++] = mod_rmsnorm(tape, e, g, 1e-5);
    y[n++] = mod_layernorm(tape, e, g, g, 1e-5);
    y[n++] = mod_embedding(tape, m, ids, 0);
@@ -915,6 +1371,15 @@ static void check_empty(mod_tape *tape, int ragged)
       mod_scatter_add(tape, selected, mod_gather(tape, selected, passed), mod_gather(tape, selected1, passed), passed);
    for (int kind = MOD_GATE_RAW; kind <= MOD_GATE_ONE; ++kind) y[n++] = mod_gate(tape, e1, (mod_gate_kind)kind, 0.2);
    y[n++] = mod_stop_grad(tape, e);
+   y[n++] = mod_dropout(tape, selected, rows, 0.5, 1, 2, 3);
+   y[n++] = mod_gather(tape, selected, mod_rows_others(tape, rows, passed));
+   y[n++] = mod_gather(tape, x3, mod_rows_others(tape, some, some));
+   int any = mod_rows_choose(tape, rows, mod_slice(tape, selected, 1, 0, 3), 2, 2, 1, NULL, chosen, experts);
+   CHECK(any && experts[1]->n == 0 && !memcmp(chosen, zero_chosen, sizeof chosen));
+   y[n++] = mod_gather(tape, selected, any ? experts[0] : NULL);
+   any = mod_rows_choose(tape, some, mod_slice(tape, x3, 1, 0, 3), 3, 2, 0, NULL, chosen, experts); /* no slots */
+   CHECK(any && experts[0]->n == 0 && chosen[0] == 3 && chosen[1] == 3 && chosen[2] == 3);
+   y[n++] = mod_gather(tape, x3, any ? experts[1] : NULL);
    y[n++] = mod_reshape(tape, e, 3, dim3);
    y[n++] = mod_slice(tape, e, 1, 1, 2);
    y[n++] = mod_slice(tape, x3, 0, 3, 0);
@@ -929,6 +1394,8 @@ static void check_empty(mod_tape *tape, int ragged)
    mod_tensor *zeros = mod_matmul_tn(tape, e, e);                     /* [C, C]: sums of nothing */
    mod_tensor *same = mod_scatter_add(tape, x3, selected, NULL, rows); /* x3 */
    mod_tensor *unseen = mod_attention(tape, x3, selected, selected, some, rows, 2, 2, MOD_MASK_CAUSAL); /* no key: 0 */
+   mod_tensor *means = mod_pool(tape, selected, rows, MOD_POOL_MEAN); /* of no row: 0 */
+   mod_tensor *lasts = mod_pool(tape, selected, rows, MOD_POOL_LAST);
    y[n++] = mod_sum(tape, e);
    y[n++] = mod_mean(tape, e);
    y[n++] = mod_cross_entropy(tape, e, to, 0);
@@ -940,10 +1407,13 @@ static void check_empty(mod_tape *tape, int ragged)
       CHECKF(y[i] && count_of(y[i]) == 1 && y[i]->data[0] == 0, "reduction %d of zero rows", i - n_rows);
    CHECK(zeros && count_of(zeros) == C * C);
    for (int i = 0; i < C * C && zeros; ++i) CHECK(zeros->data[i] == 0);
+   CHECK(means && lasts && count_of(means) == C && count_of(lasts) == C);
+   for (int i = 0; i < C && means && lasts; ++i) CHECK(means->data[i] == 0 && lasts->data[i] == 0);
    CHECK(same && !memcmp(same->data, x, sizeof x));
    for (int i = 0; i < 3 * C && unseen; ++i) CHECK(unseen->data[i] == 0);
 
    mod_tensor *loss = mod_add(tape, mod_sum(tape, zeros), mod_add(tape, mod_sum(tape, same), mod_sum(tape, unseen)));
+   loss = mod_add(tape, loss, mod_add(tape, mod_sum(tape, means), mod_sum(tape, lasts)));
    for (int i = 0; i < n; ++i)
       if (y[i] && y[i]->grad) loss = mod_add(tape, loss, i < n_rows ? mod_sum(tape, y[i]) : y[i]);
    mod_tape_backward(tape, loss, &err);
@@ -1019,7 +1489,7 @@ static void check_flops(mod_tape *tape)
    Memory: random graphs over all ops take exactly what a measuring tape says
    ----------------------------------------------------------------------------------------------------------------- */
 
-enum { R_MAX = 192, W_MAX = 64, POOL = 12, KINDS = 27, STEPS = 45 };
+enum { R_MAX = 192, W_MAX = 64, POOL = 12, KINDS = 32, STEPS = 50 };
 static int R, W; /* rows and columns of this graph */
 
 /* What the leaves stand on; and, in another one, their gradients. */
@@ -1062,7 +1532,7 @@ static uint64_t graph(mod_tape *t, ground *f, ground *g, uint64_t seed, int meas
    }
    for (int i = 0; i < STEPS; ++i) {
       mod_tensor *x = pool[draw_below(POOL)], *y = pool[draw_below(POOL)], *z = NULL, *r, *term = NULL, *part;
-      mod_rows *kept, *within;
+      mod_rows *kept, *within, *expert[2] = {NULL, NULL};
       mod_mark mark;
       int dim[3] = {R * 2, W / 2, 0};
       if (kinds_seen) kinds_seen[order[i]] = 1;
@@ -1117,6 +1587,30 @@ static uint64_t graph(mod_tape *t, ground *f, ground *g, uint64_t seed, int meas
       case 23: z = mod_concat(t, mod_slice(t, x, 1, 3, W - 3), mod_slice(t, y, 1, 0, 3), 1); break;
       case 24: z = mod_concat(t, mod_slice(t, x, 0, 5, R - 5), mod_slice(t, y, 0, 0, 5), 0); break;
       case 25: z = outside(t, x, y, R, W); break;
+      case 26: z = mod_dropout(t, x, rows, 0.3, seed, 2, (uint64_t)i); break;
+      case 27: z = mod_sub(t, x, mod_logsumexp(t, x)); break;
+      case 28:
+         z = mod_scale(t, x, 0.5);
+         term = mod_sum(t, mod_tanh(t, mod_pool(t, x, rows, draw_below(2) ? MOD_POOL_MEAN : MOD_POOL_LAST)));
+         loss = loss ? mod_add(t, loss, term) : term;
+         term = NULL;
+         break;
+      case 29: /* two branches, one for those that another router takes and one for the others */
+         r = mod_matmul(t, x, router);
+         kept = draw_below(2) ? mod_rows_topk(t, rows, r, 0.4) : mod_rows_threshold(t, rows, r, 0.2);
+         within = mod_rows_others(t, rows, kept);
+         part = mod_scatter_add(t, x, mod_gelu(t, mod_gather(t, x, within)), NULL, within);
+         z = mod_scatter_add(t, part, mod_dropout(t, mod_gather(t, x, kept), kept, 0.5, seed, 3, 4), NULL, kept);
+         break;
+      case 30: /* experts */
+         part = mod_softmax(t, mod_slice(t, x, 1, 0, 3));
+         if (mod_rows_choose(t, rows, part, 1 + draw_below(2), 2, R / 8, NULL, NULL, expert)) {
+            z = x;
+            for (int j = 0; j < 2; ++j)
+               z = mod_scatter_add(t, z, mod_matmul(t, mod_gather(t, x, expert[j]), w),
+                                   mod_gather(t, mod_slice(t, part, 1, j, 1), expert[j]), expert[j]);
+         }
+         break;
       default: /* what is rewound takes nothing but the peak */
          mark = mod_tape_mark(t);
          for (int j = draw_below(30); j >= 0; --j) mod_softmax(t, mod_matmul(t, x, w));
@@ -1480,6 +1974,34 @@ BAD(scatter_rows, mod_scatter_add(t, A(t, 12, 4), A(t, 2, 4), NULL, kept_of(t)))
 BAD(scatter_width, mod_scatter_add(t, A(t, 12, 4), A(t, 6, 3), NULL, kept_of(t)))
 BAD(scatter_weight, mod_scatter_add(t, A(t, 12, 4), A(t, 6, 4), A(t, 5, 1), kept_of(t)))
 BAD(scatter_parent, mod_scatter_add(t, A(t, 4, 4), A(t, 6, 4), NULL, kept_of(t)))
+BAD(dropout_null, mod_dropout(t, A(t, 12, 4), NULL, 0.5, 0, 0, 0))
+BAD(dropout_one, mod_dropout(t, A(t, 12, 4), full(t), 1, 0, 0, 0))
+BAD(dropout_low, mod_dropout(t, A(t, 12, 4), full(t), -0.1, 0, 0, 0))
+BAD(dropout_nan, mod_dropout(t, A(t, 12, 4), full(t), NAN, 0, 0, 0))
+BAD(dropout_rows, mod_dropout(t, A(t, 11, 4), full(t), 0.5, 0, 0, 0))
+BAD(logsumexp_row, mod_logsumexp(t, V(t, 4)))
+BAD(logsumexp_none, mod_logsumexp(t, A(t, 3, 0)))
+BAD(logsumexp_null, mod_logsumexp(t, NULL))
+BAD(pool_null, mod_pool(t, A(t, 12, 4), NULL, MOD_POOL_MEAN))
+BAD(pool_kind, mod_pool(t, A(t, 12, 4), full(t), (mod_pool_kind)2))
+BAD(pool_rows, mod_pool(t, A(t, 6, 4), full(t), MOD_POOL_LAST))
+BAD(others_null, mod_rows_others(t, full(t), NULL))
+BAD(others_of_null, mod_rows_others(t, NULL, kept_of(t)))
+BAD(others, mod_rows_others(t, full(t), kept_of(t)))
+static const void *choose_of(mod_tape *t, int rows, int paths, int choices, int n_experts, int slots, int carried)
+{
+   static int used[8];
+   mod_rows *out[8];
+   return mod_rows_choose(t, full(t), A(t, rows, paths), choices, n_experts, slots, carried ? used : NULL, NULL, out) ? t
+                                                                                                                   : NULL;
+}
+BAD(choose_rows, choose_of(t, 11, 3, 1, 2, 4, 0))
+BAD(choose_choices, choose_of(t, 12, 3, 4, 2, 4, 0))
+BAD(choose_no_choice, choose_of(t, 12, 3, 0, 2, 4, 0))
+BAD(choose_experts, choose_of(t, 12, 3, 1, 4, 4, 0))
+BAD(choose_no_expert, choose_of(t, 12, 3, 1, 0, 4, 0))
+BAD(choose_slots, choose_of(t, 12, 3, 1, 2, -1, 0))
+BAD(choose_used, choose_of(t, 12, 3, 1, 2, 4, 1)) /* three sequences, and one count */
 BAD(gate_kind, mod_gate(t, A(t, 7, 1), (mod_gate_kind)9, 0.2))
 BAD(gate_scale, mod_gate(t, A(t, 7, 1), MOD_GATE_TANH, NAN))
 BAD(ce_target, mod_cross_entropy(t, A(t, 3, 4), bad_targets, 0))
@@ -1569,6 +2091,27 @@ static const bad_case bad[] = {
    ROW_BAD(scatter_width, SHAPE, ANY),
    ROW_BAD(scatter_weight, SHAPE, ANY),
    ROW_BAD(scatter_parent, SHAPE, ANY),
+   ROW_BAD(dropout_null, ARG, ANY),
+   ROW_BAD(dropout_one, ARG, ANY),
+   ROW_BAD(dropout_low, ARG, ANY),
+   ROW_BAD(dropout_nan, ARG, ANY),
+   ROW_BAD(dropout_rows, SHAPE, ANY),
+   ROW_BAD(logsumexp_row, SHAPE, ANY),
+   ROW_BAD(logsumexp_none, SHAPE, ANY),
+   ROW_BAD(logsumexp_null, ARG, ANY),
+   ROW_BAD(pool_null, ARG, ANY),
+   ROW_BAD(pool_kind, ARG, ANY),
+   ROW_BAD(pool_rows, SHAPE, ANY),
+   ROW_BAD(others_null, ARG, ANY),
+   ROW_BAD(others_of_null, ARG, ANY),
+   ROW_BAD(others, SHAPE, ANY),
+   ROW_BAD(choose_rows, SHAPE, ANY),
+   ROW_BAD(choose_choices, ARG, ANY),
+   ROW_BAD(choose_no_choice, ARG, ANY),
+   ROW_BAD(choose_experts, ARG, ANY),
+   ROW_BAD(choose_no_expert, ARG, ANY),
+   ROW_BAD(choose_slots, ARG, ANY),
+   ROW_BAD(choose_used, ARG, ANY),
    ROW_BAD(gate_kind, ARG, ANY),
    ROW_BAD(gate_scale, ARG, ANY),
    ROW_BAD(ce_target, RANGE, 2),
@@ -1662,9 +2205,13 @@ int main(void)
    if (HOLDS(tape != NULL, err.message)) {
       check_values(tape);
       check_functions(tape);
+      check_softmax_of_two();
+      check_dropout();
       check_chains(tape);
       check_attention_mask(tape);
       check_rows(tape);
+      check_others(tape);
+      check_choose(tape);
       check_ragged();
       check_lengths();
       check_empty(tape, 0);

@@ -410,6 +410,87 @@ static void bad_double(const char *field, size_t offset, double value)
 #define BAD_INT(field, value) bad_int(#field, offsetof(mod_config, field), value)
 #define BAD_DOUBLE(field, value) bad_double(#field, offsetof(mod_config, field), value)
 
+/* Settings that are each in range, but do not go together. */
+static void test_combinations(void)
+{
+   mod_config good, c_;
+   mod_block_config blocks[2];
+#define TOGETHER(block_, field, change)   \
+   do {                                   \
+      good = c_ = small_config();         \
+      memset(blocks, 0, sizeof blocks);   \
+      change;                             \
+      bad_config(&c_, field);             \
+      CHECK(err.block == (block_));       \
+      good.blocks = NULL;                 \
+      CHECK(mod_config_check(&good, NULL) == MOD_RESULT_OK); \
+   } while (0)
+#define FINE(change)                      \
+   do {                                   \
+      c_ = small_config();                \
+      memset(blocks, 0, sizeof blocks);   \
+      change;                             \
+      ACCEPTED(mod_config_check(&c_, e)); \
+   } while (0)
+   /* What is passed by is scaled by the gate: that must be the identity at 0. */
+   for (int gate = MOD_GATE_DEFAULT; gate <= MOD_GATE_ONE; ++gate)
+      if (gate == MOD_GATE_TANH) FINE((c_.bypass = MOD_BYPASS_GATED, c_.gate = gate));
+      else TOGETHER(1, "gated bypass", (c_.bypass = MOD_BYPASS_GATED, c_.gate = gate));
+   TOGETHER(0, "gated bypass", (c_.bypass = MOD_BYPASS_GATED, c_.gate = MOD_GATE_TANH, c_.blocks = blocks,
+                                blocks[0].select = MOD_SELECT_LEARNED, blocks[0].gate = MOD_GATE_SIGMOID));
+   FINE((c_.bypass = MOD_BYPASS_GATED, c_.blocks = blocks, blocks[1].gate = MOD_GATE_TANH));
+   FINE((c_.bypass = MOD_BYPASS_GATED, c_.select = MOD_SELECT_STOCHASTIC)); /* no router, no gate */
+   FINE((c_.bypass = MOD_BYPASS_GATED, c_.select = MOD_SELECT_TOKEN));
+
+   /* Integrated MoDE routes in front of the MLP, of all tokens. */
+   for (int select = MOD_SELECT_LEARNED; select <= MOD_SELECT_NONE; ++select)
+      TOGETHER(1, "MOD_MLP_MODE", (c_.mlp = MOD_MLP_MODE, c_.select = select));
+   TOGETHER(1, "MOD_MLP_MODE", (c_.blocks = blocks, blocks[1].mlp = MOD_MLP_MODE));
+   TOGETHER(0, "MOD_MLP_MODE", (c_.mlp = MOD_MLP_MODE, c_.blocks = blocks, blocks[0].select = MOD_SELECT_FIRST));
+   FINE(c_.mlp = MOD_MLP_MODE);
+   FINE((c_.blocks = blocks, blocks[0].mlp = MOD_MLP_MODE));
+   FINE((c_.mlp = MOD_MLP_MODE, c_.select = MOD_SELECT_LEARNED, c_.blocks = blocks, blocks[1].mlp = MOD_MLP_MOE));
+
+   /* Keys and values. */
+   TOGETHER(-1, "kv_select", c_.kv_select = MOD_SELECT_TOKEN);
+   for (int select = MOD_SELECT_ALL; select < MOD_SELECT_SAME; ++select)
+      if (select != MOD_SELECT_TOKEN)
+         TOGETHER(1, "takes nobody", (c_.kv_select = select, c_.select = MOD_SELECT_NONE));
+   TOGETHER(0, "takes nobody", (c_.blocks = blocks, blocks[0].select = MOD_SELECT_NONE,
+                                blocks[0].kv_select = MOD_SELECT_LEARNED));
+   FINE(c_.select = MOD_SELECT_NONE);
+   FINE((c_.select = MOD_SELECT_NONE, c_.kv_select = MOD_SELECT_SAME));
+   FINE((c_.blocks = blocks, blocks[0].kv_select = MOD_SELECT_NONE)); /* a block that only computes its MLP */
+
+   /* More choices than ways. */
+   TOGETHER(0, "choices", (c_.mlp = MOD_MLP_MOE, c_.n_experts = 1, c_.choices = 2));
+   TOGETHER(1, "choices", (c_.blocks = blocks, blocks[1].mlp = MOD_MLP_MOE, blocks[1].choice = MOD_CHOICE_TOKEN,
+                           c_.n_experts = 1, c_.choices = 2));
+   FINE((c_.mlp = MOD_MLP_MODE, c_.n_experts = 1, c_.choices = 2)); /* an expert and a way past it */
+   FINE((c_.mlp = MOD_MLP_MOE, c_.n_experts = 1, c_.choices = 2, c_.choice = MOD_CHOICE_EXPERT)); /* nobody chooses */
+   FINE((c_.n_experts = 1, c_.choices = 2));                                                      /* no experts */
+   FINE((c_.mlp = MOD_MLP_MOE, c_.n_experts = 64, c_.choices = 2));
+
+   /* Rows in, classes and numbers out. */
+   TOGETHER(-1, "tied head", c_.n_inputs = 3);
+   TOGETHER(-1, "tied head", (c_.n_inputs = 3, c_.head = MOD_HEAD_TIED));
+   FINE((c_.n_inputs = 3, c_.head = MOD_HEAD_UNTIED));
+   TOGETHER(-1, "vocab_size", (c_.n_inputs = 3, c_.head = MOD_HEAD_UNTIED, c_.vocab_size = 0));
+   for (int head = MOD_HEAD_DEFAULT; head <= MOD_HEAD_REGRESSION; ++head)
+      for (int outputs = -1; outputs < 3; ++outputs) {
+         static const int values[] = {-1, 0, 1, 1 << 20};
+         int pooled = head >= MOD_HEAD_CLASS, n = values[outputs + 1];
+         if (pooled ? n > 0 : n == 0) FINE((c_.head = head, c_.n_outputs = n));
+         else TOGETHER(-1, "n_outputs", (c_.head = head, c_.n_outputs = n));
+      }
+   TOGETHER(-1, "n_outputs", (c_.head = MOD_HEAD_CLASS, c_.n_outputs = (1 << 20) + 1));
+   TOGETHER(-1, "vocab_size", (c_.head = MOD_HEAD_CLASS, c_.n_outputs = 2, c_.vocab_size = 0));
+   FINE((c_.head = MOD_HEAD_CLASS, c_.n_outputs = 2, c_.vocab_size = 0, c_.n_inputs = 1 << 16));
+   FINE((c_.mask = MOD_MASK_FULL, c_.head = MOD_HEAD_REGRESSION, c_.n_outputs = 1, c_.mlp = MOD_MLP_MODE));
+#undef TOGETHER
+#undef FINE
+}
+
 static void row_mod_config_check(void)
 {
    mod_config cfg = small_config();
@@ -449,14 +530,30 @@ static void row_mod_config_check(void)
    BAD_ENUM(position, MOD_POSITION_LEARNED);
    BAD_ENUM(activation, MOD_ACTIVATION_SWIGLU);
    BAD_ENUM(bias, MOD_BIAS_ON);
-   BAD_ENUM(head, MOD_HEAD_UNTIED);
-   BAD_ENUM(select, MOD_SELECT_STOCHASTIC);
+   BAD_ENUM(head, MOD_HEAD_REGRESSION);
+   BAD_ENUM(mask, MOD_MASK_FULL);
+   BAD_ENUM(select, MOD_SELECT_NONE);
+   BAD_ENUM(bypass, MOD_BYPASS_GATED);
+   BAD_ENUM(kv_select, MOD_SELECT_SAME);
+   BAD_ENUM(kv_gate, MOD_GATE_ONE);
+   BAD_ENUM(mlp, MOD_MLP_MODE);
+   BAD_ENUM(choice, MOD_CHOICE_EXPERT);
    BAD_ENUM(gate, MOD_GATE_ONE);
    BAD_ENUM(causal, MOD_CAUSAL_NONE);
    BAD_INT(route_first, -1);
    BAD_INT(route_first, INT32_MIN);
    BAD_INT(route_every, -1);
    BAD_INT(route_every, INT32_MIN);
+#define BAD_LIMIT(field, limit) /* 0 stands for the default */ \
+   BAD_INT(field, -1);                                        \
+   BAD_INT(field, (limit) + 1);                               \
+   BAD_INT(field, INT32_MIN);                                 \
+   BAD_INT(field, INT32_MAX)
+   BAD_LIMIT(n_inputs, 1 << 16);
+   BAD_LIMIT(n_outputs, 0); /* with a head for tokens */
+   BAD_LIMIT(n_experts, 64);
+   BAD_LIMIT(n_noops, 64);
+   BAD_LIMIT(choices, 2);
 #define BAD_REAL(field)       \
    BAD_DOUBLE(field, NAN_);   \
    BAD_DOUBLE(field, INF_);   \
@@ -464,7 +561,17 @@ static void row_mod_config_check(void)
    BAD_REAL(capacity);
    BAD_DOUBLE(capacity, -0.5);
    BAD_DOUBLE(capacity, 1.0000001);
+   BAD_REAL(kv_capacity);
+   BAD_DOUBLE(kv_capacity, -0.5);
+   BAD_DOUBLE(kv_capacity, 1.0000001);
+   BAD_REAL(capacity_factor);
+   BAD_DOUBLE(capacity_factor, -1);
+   BAD_REAL(balance_loss);
+   BAD_DOUBLE(balance_loss, -0.01);
+   BAD_REAL(z_loss);
+   BAD_DOUBLE(z_loss, -0.001);
    BAD_REAL(gate_scale);
+   BAD_DOUBLE(gate_scale, -0.2);
    BAD_REAL(router_loss);
    BAD_DOUBLE(router_loss, -1);
    BAD_REAL(predictor_loss);
@@ -473,7 +580,8 @@ static void row_mod_config_check(void)
    BAD_DOUBLE(norm_eps, -1e-5);
    BAD_REAL(rope_base);
    BAD_DOUBLE(rope_base, -10000);
-   CHECK(bad_fields == 20 + 11 + 32 + 4 + 18 + 6);
+   CHECK(bad_fields == 20 + 11 + 56 + 4 + 20 + 18 + 12 + 12);
+   test_combinations();
 
    /* RoPE turns pairs: an odd head has none. Learned positions have no such need. */
    cfg = small_config();
@@ -482,22 +590,42 @@ static void row_mod_config_check(void)
    cfg.position = MOD_POSITION_LEARNED;
    ACCEPTED(mod_config_check(&cfg, e));
 
-   for (int b = 0; b < 2; ++b) /* the list of blocks: which one is named in err.block */
-      for (int c = 0; c < 9; ++c) {
-         static const double share[] = {NAN_, INF_, -0.1, 1.5};
+   for (int b = 0; b < 2; ++b) { /* the list of blocks: which one is named in err.block, and its field in the sentence */
+      static const double share[] = {NAN_, INF_, -INF_, -0.1, 1.5};
+      static const struct {
+         const char *name;
+         size_t offset;
+         int last;
+      } kinds[] = {{"select", offsetof(mod_block_config, select), MOD_SELECT_NONE},
+                   {"gate", offsetof(mod_block_config, gate), MOD_GATE_ONE},
+                   {"kv_select", offsetof(mod_block_config, kv_select), MOD_SELECT_SAME},
+                   {"kv_gate", offsetof(mod_block_config, kv_gate), MOD_GATE_ONE},
+                   {"mlp", offsetof(mod_block_config, mlp), MOD_MLP_MODE},
+                   {"choice", offsetof(mod_block_config, choice), MOD_CHOICE_EXPERT}};
+      int checked = 0;
+      cfg = small_config();
+      cfg.blocks = blocks;
+      memset(blocks, 0, sizeof blocks);
+      ACCEPTED(mod_config_check(&cfg, e));
+      for (int c = 0; c < 10; ++c, ++checked) {
          memset(blocks, 0, sizeof blocks);
-         cfg = small_config();
-         cfg.blocks = blocks;
-         ACCEPTED(mod_config_check(&cfg, e));
-         if (c < 4) blocks[b].capacity = share[c];
-         else if (c == 4) blocks[b].select = -1;
-         else if (c == 5) blocks[b].select = MOD_SELECT_STOCHASTIC + 1;
-         else if (c == 6) blocks[b].gate = -1;
-         else if (c == 7) blocks[b].gate = MOD_GATE_ONE + 1;
-         else blocks[b].gate = INT32_MAX;
-         REFUSED(MOD_RESULT_CONFIG, mod_config_check(&cfg, e));
+         *(c % 2 ? &blocks[b].kv_capacity : &blocks[b].capacity) = share[c / 2];
+         bad_config(&cfg, c % 2 ? "kv_capacity" : "capacity");
          CHECK(err.block == b);
       }
+      for (int k = 0; k < 6; ++k)
+         for (int c = 0; c < 4; ++c, ++checked) {
+            int value = c == 0 ? -1 : c == 1 ? kinds[k].last + 1 : c == 2 ? INT32_MAX : INT32_MIN;
+            memset(blocks, 0, sizeof blocks);
+            memcpy((char *)&blocks[b] + kinds[k].offset, &value, sizeof value);
+            bad_config(&cfg, kinds[k].name);
+            CHECK(err.block == b);
+         }
+      memset(blocks, 0, sizeof blocks);
+      blocks[b].kv_select = MOD_SELECT_TOKEN;
+      bad_config(&cfg, "kv_select");
+      CHECK(err.block == b && checked == 34);
+   }
    cfg = huge_config();
    ACCEPTED(mod_config_check(&cfg, e));
 }
@@ -526,6 +654,36 @@ static void row_mod_config_block(void)
    HOLDS(mod_config_block(&cfg, INT32_MAX - 1).select >= 0);
    cfg.route_every = -1;
    HOLDS(mod_config_block(&cfg, 5).select >= 0);
+}
+
+static void row_mod_config_paths(void)
+{
+   mod_config c_ = small_config();
+   mod_block_config blocks[2];
+   HOLDS(mod_config_paths(NULL) == 0);
+   HOLDS(mod_config_paths(&c_) == 1);
+   c_.kv_select = MOD_SELECT_LEARNED;
+   HOLDS(mod_config_paths(&c_) == 2);
+   c_.kv_select = MOD_SELECT_EVERY;
+   HOLDS(mod_config_paths(&c_) == 1);
+   c_.mlp = MOD_MLP_MOE;
+   c_.n_experts = 64;
+   HOLDS(mod_config_paths(&c_) == 66); /* in the block that selects, experts choose */
+   c_.choice = MOD_CHOICE_TOKEN;
+   HOLDS(mod_config_paths(&c_) == 1);
+   memset(blocks, 0, sizeof blocks);
+   c_.blocks = blocks;
+   blocks[0].choice = MOD_CHOICE_EXPERT;
+   blocks[1].mlp = MOD_MLP_PLAIN;
+   HOLDS(mod_config_paths(&c_) == 66);
+   blocks[0].mlp = 99;
+   HOLDS(mod_config_paths(&c_) == 0);
+   memset(&c_, 0, sizeof c_);
+   HOLDS(mod_config_paths(&c_) == 0);
+   c_ = huge_config();
+   HOLDS(mod_config_paths(&c_) == 1);
+   c_.n_layers = INT32_MAX; /* refused before any block is looked at */
+   HOLDS(mod_config_paths(&c_) == 0);
 }
 
 static void row_mod_random_stream(void)
@@ -628,6 +786,56 @@ static void row_mod_route_threshold(void)
    score[0] = (mod_real)-INF_;
    ACCEPTED(mod_route_threshold(score, 4, -INF_, kept, &n_kept, e)); /* strictly above */
    CHECK(n_kept == 3);
+}
+
+static void row_mod_route_slots(void)
+{
+   static const double bad[] = {0, -0.0, -0.1, -1e300, NAN_, INF_, -INF_};
+   for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) HOLDS(mod_route_slots(10, bad[i]) == -1);
+   HOLDS(mod_route_slots(-1, 0.5) == -1);
+   HOLDS(mod_route_slots(INT32_MIN, 0.5) == -1);
+   HOLDS(mod_route_slots(INT32_MIN, NAN_) == -1);
+   HOLDS(mod_route_slots(0, 0.5) == 0);
+   HOLDS(mod_route_slots(INT32_MAX, 1) == INT32_MAX);
+   HOLDS(mod_route_slots(INT32_MAX, 1e300) == INT32_MAX);
+   HOLDS(mod_route_slots(INT32_MAX, 4.9e-324) == 0);
+}
+
+static void row_mod_route_choose(void)
+{
+   mod_real score[6] = {1, 2, 3, 6, 5, 4};
+   int path[6], slot[6], used[3], slots[3] = {1, 1, 1};
+   memset(used, 0, sizeof used);
+   watch(used, sizeof used);
+   watch_out(path, sizeof path);
+   watch_out(slot, sizeof slot);
+   REFUSED(MOD_RESULT_ARG, mod_route_choose(NULL, 2, 3, 1, slots, used, path, slot, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_choose(score, 2, 3, 1, slots, NULL, path, slot, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_choose(score, 2, 3, 1, slots, used, NULL, slot, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_choose(score, 2, 3, 1, slots, used, path, NULL, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_choose(NULL, 0, 3, 1, slots, NULL, NULL, NULL, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_choose(score, -1, 3, 1, slots, used, path, slot, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_choose(score, INT32_MIN, 3, 1, slots, used, path, slot, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_choose(score, 2, 0, 0, slots, used, path, slot, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_choose(score, 2, -3, 1, slots, used, path, slot, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_choose(score, 2, INT32_MIN, 1, slots, used, path, slot, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_choose(score, 2, 3, 0, slots, used, path, slot, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_choose(score, 2, 3, -1, slots, used, path, slot, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_choose(score, 2, 3, 4, slots, used, path, slot, e));
+   REFUSED(MOD_RESULT_ARG, mod_route_choose(score, 2, 3, INT32_MAX, slots, used, path, slot, e));
+   for (int at = 0; at < 6; ++at) {
+      mod_real keep = score[at];
+      score[at] = (mod_real)NAN_;
+      REFUSED(MOD_RESULT_NUMERIC, mod_route_choose(score, 2, 3, 2, slots, used, path, slot, e));
+      CHECK(err.where == at / 3);
+      score[at] = keep;
+   }
+   unwatch();
+   ACCEPTED(mod_route_choose(NULL, 0, 3, 1, NULL, used, NULL, NULL, e));
+   ACCEPTED(mod_route_choose(score, 2, 3, 3, slots, used, path, slot, e));
+   score[1] = (mod_real)INF_;
+   score[3] = (mod_real)-INF_;
+   ACCEPTED(mod_route_choose(score, 2, 3, 1, NULL, used, path, slot, e));
 }
 
 /* --------------------------------------------------------------------------------------------------------- tape -- */
@@ -1298,6 +1506,110 @@ static void row_mod_rows_threshold(void)
    CHECK(err.where == 1);
 }
 
+static void row_mod_rows_others(void)
+{
+   OP(mod_rows_others(T, two, kept));
+   OP(mod_rows_others(T, two, two));
+   OP_WORKS(mod_rows_others(T, two, none));
+   OP_WORKS(mod_rows_others(T, none, none));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rows_others(T, NULL, kept));
+   OP_REFUSED(MOD_RESULT_ARG, mod_rows_others(T, two, NULL));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_rows_others(T, mod_rows_make(T, 1, 2, NULL), kept)); /* of other rows */
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_rows_others(T, kept, two));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_rows_others(T, none, kept));
+}
+
+static mod_rows *experts[4];
+#define CHOOSE(rows_, score_, choices, n_experts, slots, used) \
+   (mod_rows_choose(T, rows_, score_, choices, n_experts, slots, used, NULL, experts) ? experts[0] : NULL)
+static void row_mod_rows_choose(void)
+{
+   int used[3] = {0, 0, 0}, chosen[3];
+   OP(CHOOSE(two, c, 1, 2, 1, NULL));
+   OP(CHOOSE(two, c, 3, 3, 0, NULL));
+   OP(CHOOSE(two, c, 2, 1, INT32_MAX, NULL));
+   OP_WORKS(CHOOSE(none, mod_gather(T, x, none), 1, 2, 1, NULL));
+   note("mod_rows_choose(");
+   memset(used, 0, sizeof used);
+   watch(used, sizeof used);
+   watch_out(chosen, sizeof chosen);
+   OP_REFUSED(MOD_RESULT_ARG, mod_rows_choose(T, NULL, c, 1, 2, 1, used, chosen, experts) ? T : NULL);
+   OP_REFUSED(MOD_RESULT_ARG, mod_rows_choose(T, two, NULL, 1, 2, 1, used, chosen, experts) ? T : NULL);
+   OP_REFUSED(MOD_RESULT_ARG, mod_rows_choose(T, two, c, 1, 2, 1, used, chosen, NULL) ? T : NULL);
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_rows_choose(T, two, k3, 1, 2, 1, used, chosen, experts) ? T : NULL);
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_rows_choose(T, two, r3, 1, 2, 1, used, chosen, experts) ? T : NULL);
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_rows_choose(T, two, w, 1, 2, 1, used, chosen, experts) ? T : NULL);
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_rows_choose(T, kept, c, 1, 2, 1, used, chosen, experts) ? T : NULL);
+   {
+      static const int bad[] = {0, -1, 4, INT32_MAX, INT32_MIN};
+      for (int i = 0; i < 5; ++i) {
+         OP_REFUSED(MOD_RESULT_ARG, mod_rows_choose(T, two, c, bad[i], 2, 1, used, chosen, experts) ? T : NULL);
+         OP_REFUSED(MOD_RESULT_ARG, mod_rows_choose(T, two, c, 1, bad[i], 1, used, chosen, experts) ? T : NULL);
+      }
+   }
+   OP_REFUSED(MOD_RESULT_ARG, mod_rows_choose(T, two, c, 1, 2, -1, used, chosen, experts) ? T : NULL);
+   OP_REFUSED(MOD_RESULT_ARG, mod_rows_choose(T, two, c, 1, 2, INT32_MIN, used, chosen, experts) ? T : NULL);
+   OP_REFUSED(MOD_RESULT_ARG, mod_rows_choose(T, mod_rows_make(T, 2, 1, NULL), c, 1, 2, 1, used, NULL, experts) ? T : NULL);
+   OP_REFUSED(MOD_RESULT_ARG,
+              mod_rows_choose(T, two, leaf(2, 2, 0, 0, data_x, NULL), 1, 1, 1, used, chosen, experts) ? T : NULL);
+   unwatch();
+   watch(used, sizeof used);
+   nan_col[0] = 1;
+   nan_col[1] = (mod_real)NAN_;
+   OP_REFUSED(MOD_RESULT_NUMERIC,
+              mod_rows_choose(T, two, leaf(2, 2, 1, 0, nan_col, NULL), 1, 1, 1, used, NULL, experts) ? T : NULL);
+   CHECK(err.where == 1);
+   unwatch();
+   fresh();
+   HOLDS(mod_rows_choose(T, two, c, 2, 2, 1, used, chosen, experts) == 1 && used[0] + used[1] + used[2] > 0);
+   CHECK(chosen[0] + chosen[1] + chosen[2] == 4);
+}
+
+static void row_mod_dropout(void)
+{
+   static const double bad[] = {-0.1, 1, 1.5, 1e300, NAN_, INF_, -INF_};
+   OP(mod_dropout(T, x, two, 0.5, 1, 2, 3));
+   OP(mod_dropout(T, c, two, 0, UINT64_MAX, UINT64_MAX, UINT64_MAX));
+   OP_WORKS(mod_dropout(T, mod_gather(T, x, none), none, 0.5, 1, 2, 3));
+   OP_REFUSED(MOD_RESULT_ARG, mod_dropout(T, NULL, two, 0.5, 1, 2, 3));
+   OP_REFUSED(MOD_RESULT_ARG, mod_dropout(T, x, NULL, 0.5, 1, 2, 3));
+   for (int i = 0; i < 7; ++i) OP_REFUSED(MOD_RESULT_ARG, mod_dropout(T, x, two, bad[i], 1, 2, 3));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_dropout(T, k3, two, 0.5, 1, 2, 3));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_dropout(T, r3, two, 0.5, 1, 2, 3));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_dropout(T, w, two, 0.5, 1, 2, 3));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_dropout(T, x, kept, 0.5, 1, 2, 3));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_dropout(T, z, two, 0.5, 1, 2, 3));
+}
+
+static void row_mod_logsumexp(void)
+{
+   OP(mod_logsumexp(T, x));
+   OP(mod_logsumexp(T, c));
+   OP(mod_logsumexp(T, k3));
+   OP_WORKS(mod_logsumexp(T, z));
+   OP_REFUSED(MOD_RESULT_ARG, mod_logsumexp(T, NULL));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_logsumexp(T, r3));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_logsumexp(T, leaf(2, 3, 0, 0, data_x, NULL)));
+   OP_HUGE(8e9, mod_logsumexp(T, big(INT32_MAX, 1)));
+}
+
+static void row_mod_pool(void)
+{
+   OP(mod_pool(T, x, two, MOD_POOL_MEAN));
+   OP(mod_pool(T, x, two, MOD_POOL_LAST));
+   OP_WORKS(mod_pool(T, mod_gather(T, x, none), none, MOD_POOL_MEAN));
+   OP_WORKS(mod_pool(T, mod_gather(T, x, none), none, MOD_POOL_LAST));
+   OP_REFUSED(MOD_RESULT_ARG, mod_pool(T, NULL, two, MOD_POOL_MEAN));
+   OP_REFUSED(MOD_RESULT_ARG, mod_pool(T, x, NULL, MOD_POOL_MEAN));
+   OP_REFUSED(MOD_RESULT_ARG, mod_pool(T, x, two, (mod_pool_kind)-1));
+   OP_REFUSED(MOD_RESULT_ARG, mod_pool(T, x, two, (mod_pool_kind)2));
+   OP_REFUSED(MOD_RESULT_ARG, mod_pool(T, x, two, (mod_pool_kind)INT32_MAX));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_pool(T, k3, two, MOD_POOL_MEAN));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_pool(T, r3, two, MOD_POOL_LAST));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_pool(T, w, two, MOD_POOL_LAST));
+   OP_REFUSED(MOD_RESULT_SHAPE, mod_pool(T, x, kept, MOD_POOL_MEAN));
+}
+
 static void row_mod_rows_mask(void)
 {
    OP(mod_rows_mask(T, two, kept));
@@ -1498,6 +1810,8 @@ static mod_batch batch, good_batch; /* 2 sequences of 4 */
 static const int good_tokens[8] = {0, 1, 2, 3, 4, 5, 6, 7}, good_targets[8] = {1, 2, 3, -1, 5, 6, 7, 0};
 static int tokens[16], targets[16]; /* room for a batch larger than planned */
 static mod_forward fwd;
+static mod_trainer *trainer;
+static mod_step_info info;
 
 static void model_set_up(void)
 {
@@ -1530,6 +1844,7 @@ static void model_set_up(void)
 static int spoil_desc(mod_train_desc *d, int i)
 {
    static const double bad[3] = {NAN_, INF_, -1};
+   static const double no_share[5] = {NAN_, INF_, -INF_, -0.1, 1};
    double *field[8];
    *d = small_desc();
    field[0] = &d->lr;
@@ -1553,6 +1868,10 @@ static int spoil_desc(mod_train_desc *d, int i)
    else if (i == 31) d->beta2 = 1.5;
    else if (i == 32) d->n_seqs = INT32_MIN;
    else if (i < 36) d->simd = (mod_simd)no_level[i - 33];
+   else if (i < 41) d->dropout = no_share[i - 36];
+   else if (i < 46) d->threshold_decay = no_share[i - 41];
+   else if (i == 46) d->capacity_warmup = -1;
+   else if (i == 47) d->capacity_warmup = INT32_MIN;
    else return 0;
    return 1;
 }
@@ -1569,7 +1888,7 @@ static void row_mod_model_plan(void)
    bad.d_model = 0;
    REFUSED(MOD_RESULT_CONFIG, mod_model_plan(&bad, &how, &p, e));
    for (n = 0; spoil_desc(&d, n); ++n) REFUSED(REFUSAL, mod_model_plan(&cfg, &d, &p, e));
-   CHECK(n == 36);
+   CHECK(n == 48);
    unwatch();
    ACCEPTED(mod_model_plan(&cfg, NULL, &p, e));
    ACCEPTED(mod_model_plan(&cfg, &how, &p, e));
@@ -1706,10 +2025,13 @@ static void row_mod_model_find(void)
    HOLDS(mod_model_find(model, "blocks.2147483648.router") == -1);
 }
 
-/* A batch whose shape no pass takes; 0 when there is no such i. */
+/* A batch whose shape no pass takes; 0 when there is no such i. From OF_TRAINER on it is spoilt in what a trainer sets
+   by itself. */
+enum { OF_TRAINER = 19, SHAPES = 30 };
 static int spoil_shape(mod_batch *b, int i)
 {
    static const int wrong[4][2] = {{-1, 4}, {4, 5}, {INT32_MIN, 1}, {1, INT32_MAX}};
+   static const double no_share[5] = {NAN_, INF_, -INF_, -0.1, 1.1};
    *b = good_batch;
    switch (i) {
    case 0: b->n_seqs = -1; break;
@@ -1728,6 +2050,9 @@ static int spoil_shape(mod_batch *b, int i)
    case 13: b->n_targets = INT64_MIN; break;
    case 14: b->n_tokens = INT64_MIN; break;
    case 15: case 16: case 17: case 18: b->lengths = wrong[i - 15]; break;
+   case 19: case 20: case 21: case 22: case 23: b->least_capacity = no_share[i - 19]; break;
+   case 24: case 25: case 26: case 27: case 28: b->dropout = no_share[i - 24]; break;
+   case 29: b->dropout = 1; break;
    default: return 0;
    }
    return 1;
@@ -1746,7 +2071,13 @@ static void row_mod_forward_plan(void)
    REFUSED(MOD_RESULT_ARG, mod_forward_plan(&cfg, &b, &desc, NULL, e));
    bad.context = 0;
    REFUSED(MOD_RESULT_CONFIG, mod_forward_plan(&bad, &b, &desc, &bytes, e));
-   for (int i = 0; i < 11; ++i) REFUSED(REFUSAL, (spoil_shape(&b, i), mod_forward_plan(&cfg, &b, &desc, &bytes, e)));
+   for (int i = 0; i < SHAPES; i = i == 14 ? OF_TRAINER : i + 1)
+      REFUSED(REFUSAL, (spoil_shape(&b, i), mod_forward_plan(&cfg, &b, &desc, &bytes, e)));
+   bad = cfg; /* a model that is not causal has one mode */
+   bad.mask = MOD_MASK_FULL;
+   b = good_batch;
+   b.mode = MOD_MODE_CAUSAL;
+   REFUSED(MOD_RESULT_ARG, mod_forward_plan(&bad, &b, &desc, &bytes, e));
    b = good_batch;
    desc.n_threads = -1;
    REFUSED(MOD_RESULT_ARG, mod_forward_plan(&cfg, &b, &desc, &bytes, e));
@@ -1781,6 +2112,8 @@ static mod_result forward(mod_error *e)
       REFUSED(expected, forward(e));                 \
    } while (0)
 
+static void test_other_models(void);
+
 static void row_mod_model_forward(void)
 {
    static const int outside[4] = {-1, 8, INT32_MIN, INT32_MAX};
@@ -1806,7 +2139,13 @@ static void row_mod_model_forward(void)
    REFUSED(MOD_RESULT_SHAPE, mod_model_forward(model, tape, NULL, &batch, &fwd, e));
    FORWARD(MOD_RESULT_ARG, batch.tokens = NULL);
    for (shapes = 0; spoil_shape(&b, shapes); ++shapes) FORWARD(REFUSAL, batch = b);
-   CHECK(shapes == 19);
+   CHECK(shapes == SHAPES);
+   unwatch();
+   test_other_models();
+   batch = good_batch;
+   ACCEPTED(forward(e));
+   watch_out(&fwd, sizeof fwd);
+   watch(params, n * sizeof *params);
    for (int mode = 0; mode < 2; ++mode)
       for (int i = 0; i < 4; ++i) {
          FORWARD(MOD_RESULT_RANGE, batch.mode = mode; tokens[2 * i + 1] = outside[i]);
@@ -1859,6 +2198,147 @@ static void row_mod_model_forward(void)
    batch = good_batch;
 }
 
+/* Other models than that of the tests above. Their batches have 2 sequences of 4, good_rows or good_tokens. */
+enum { INPUTS = 3 };
+static mod_real good_rows[2 * 4 * INPUTS], good_values[4] = {1, -1, 0.5f, 2};
+static mod_model *other_model(int rows_in, int head, int mask)
+{
+   mod_config other = small_config();
+   mod_model *m;
+   other.mask = mask;
+   other.head = head;
+   if (head >= MOD_HEAD_CLASS) other.n_outputs = 2;
+   if (rows_in) other.n_inputs = INPUTS;
+   m = mod_model_create(&other, NULL, &err);
+   CHECK(m && mod_model_randomize(m, 1, NULL) == MOD_RESULT_OK);
+   if (!m) exit(1);
+   for (int i = 0; i < 2 * 4 * INPUTS; ++i) good_rows[i] = (mod_real)(i % 5 - 2);
+   memcpy(tokens, good_tokens, sizeof good_tokens);
+   return m;
+}
+
+static mod_result forward_on(const mod_model *m, mod_tape *t, mod_error *e)
+{
+   mod_tape_reset(t);
+   return mod_model_forward(m, t, NULL, &batch, &fwd, e);
+}
+
+static void test_other_models(void)
+{
+   static uint64_t memory[8192];
+   static const double wrong[] = {NAN_, INF_, -INF_};
+   static const int lengths[2] = {4, 1};
+   static int classes[2] = {1, -1};
+   mod_tape *t = mod_tape_init(NULL, memory, sizeof memory, NULL);
+   mod_model *m;
+
+   /* Float rows: all that are read must be finite, and there must be some. */
+   m = other_model(1, MOD_HEAD_UNTIED, MOD_MASK_CAUSAL);
+   watch_out(&fwd, sizeof fwd);
+   for (int mode = 0; mode < 2; ++mode) {
+      batch = good_batch;
+      batch.mode = mode;
+      REFUSED(MOD_RESULT_ARG, forward_on(m, t, e)); /* tokens instead */
+      batch.inputs = good_rows;
+      for (int at = 0; at < 8 * INPUTS; ++at) {
+         good_rows[at] = (mod_real)wrong[at % 3];
+         REFUSED(MOD_RESULT_NUMERIC, forward_on(m, t, e));
+         CHECKF(err.where == at / INPUTS, "number %d: where %d", at, (int)err.where);
+         good_rows[at] = 0;
+      }
+   }
+   unwatch();
+   batch.tokens = NULL; /* not needed */
+   batch.targets = NULL;
+   ACCEPTED(forward_on(m, t, e));
+   good_rows[5 * INPUTS] = (mod_real)NAN_;
+   batch.lengths = lengths; /* padding is never read */
+   ACCEPTED(forward_on(m, t, e));
+   mod_model_destroy(m);
+
+   /* Tokens: not rows. Classes: one target for a sequence, of n_outputs. */
+   m = other_model(0, MOD_HEAD_CLASS, MOD_MASK_CAUSAL);
+   watch_out(&fwd, sizeof fwd);
+   batch = good_batch;
+   batch.targets = classes;
+   batch.tokens = NULL;
+   batch.inputs = good_rows;
+   REFUSED(MOD_RESULT_ARG, forward_on(m, t, e));
+   batch.tokens = tokens;
+   for (int i = 0; i < 4; ++i) {
+      static const int outside[4] = {2, 8, INT32_MAX, -2};
+      classes[i % 2] = outside[i];
+      REFUSED(MOD_RESULT_RANGE, forward_on(m, t, e));
+      CHECK(err.where == i % 2);
+      classes[0] = 1, classes[1] = -1;
+   }
+   unwatch();
+   ACCEPTED(forward_on(m, t, e));
+   CHECK(fwd.n_targets == 1);
+   mod_model_destroy(m);
+
+   /* Not causal: in no mode but one, and without sessions. */
+   m = other_model(0, MOD_HEAD_TIED, MOD_MASK_FULL);
+   {
+      mod_config c_ = mod_model_config(m);
+      mod_session_desc d;
+      size_t bytes, cache;
+      memset(&d, 0, sizeof d);
+      watch_out(&fwd, sizeof fwd);
+      watch_out(&bytes, sizeof bytes);
+      watch_out(&cache, sizeof cache);
+      batch = good_batch;
+      batch.mode = MOD_MODE_CAUSAL;
+      REFUSED(MOD_RESULT_ARG, forward_on(m, t, e));
+      REFUSED(MOD_RESULT_ARG, mod_session_plan(&c_, &d, &bytes, &cache, e));
+      REFUSED_NULL(MOD_RESULT_ARG, mod_session_init(m, &d, memory, sizeof memory, e));
+      REFUSED_NULL(MOD_RESULT_ARG, mod_session_create(m, NULL, NULL, e));
+      unwatch();
+      t = mod_tape_init(NULL, memory, sizeof memory, NULL);
+      batch.mode = MOD_MODE_TOPK;
+      ACCEPTED(forward_on(m, t, e));
+   }
+   mod_model_destroy(m);
+
+   /* Numbers: without values there is no loss, and no training; with such that are no numbers, no step. */
+   m = other_model(0, MOD_HEAD_REGRESSION, MOD_MASK_CAUSAL);
+   {
+      mod_trainer *train = mod_trainer_create(m, &how, NULL, &err);
+      size_t n;
+      mod_real *params = mod_model_params(m, &n);
+      CHECK(train != NULL);
+      batch = good_batch; /* targets are no values */
+      soil();
+      ACCEPTED(forward_on(m, t, e));
+      CHECK(fwd.loss == NULL && fwd.cross_entropy == 0 && fwd.n_targets == 0);
+      watch(params, n * sizeof *params);
+      watch_out(&info, sizeof info);
+      REFUSED(MOD_RESULT_ARG, mod_train_step(train, &batch, &info, e));
+      REFUSED(MOD_RESULT_ARG, mod_train_accumulate(train, &batch, e));
+      batch.values = good_values;
+      for (int i = 0; i < 3; ++i) {
+         good_values[i] = (mod_real)wrong[i];
+         REFUSED(MOD_RESULT_NUMERIC, mod_train_step(train, &batch, &info, e));
+         good_values[i] = 1;
+      }
+      unwatch();
+      CHECK(mod_train_step(train, &batch, &info, &err) == MOD_RESULT_OK && info.step == 1);
+      mod_trainer_destroy(train);
+   }
+   mod_model_destroy(m);
+
+   /* What draws nothing and takes all is fine at the ends of the ranges. */
+   batch = good_batch;
+   batch.least_capacity = 1;
+   batch.dropout = 0.999;
+   m = other_model(0, MOD_HEAD_UNTIED, MOD_MASK_CAUSAL);
+   ACCEPTED(forward_on(m, t, e));
+   CHECK(fwd.logits && fwd.kept[2] == 4 && fwd.kept[3] == 4); /* the routed block takes everyone */
+   mod_model_destroy(m);
+   batch = good_batch;
+   note("mod_model_forward(");
+}
+
 static void row_mod_forward_logits(void)
 {
    mod_real out[2 * 4 * 8];
@@ -1884,6 +2364,27 @@ static void row_mod_forward_logits(void)
    REFUSED(REFUSAL, mod_forward_logits(&fwd, &other, out, e));
    unwatch();
    ACCEPTED(mod_forward_logits(&fwd, &batch, out, e));
+
+   { /* of a class head: one row for a sequence, though there be as many tokens as sequences */
+      static uint64_t memory[4096];
+      static const int lengths[2] = {2, 0}, classes[2] = {0, 1};
+      mod_model *m = other_model(0, MOD_HEAD_CLASS, MOD_MASK_CAUSAL);
+      mod_tape *t = mod_tape_init(NULL, memory, sizeof memory, NULL);
+      for (int i = 0; i < 2; ++i) {
+         batch.targets = classes;
+         batch.lengths = i ? lengths : NULL;
+         CHECK(forward_on(m, t, &err) == MOD_RESULT_OK && fwd.logits->dim[0] == 2);
+         watch_out(out, sizeof out);
+         REFUSED(MOD_RESULT_SHAPE, mod_forward_logits(&fwd, &batch, out, e));
+         unwatch();
+      }
+      mod_model_destroy(m);
+      batch = good_batch;
+      batch.lengths = lengths; /* as many tokens, of a head for tokens */
+      CHECK(forward(NULL) == MOD_RESULT_OK);
+      ACCEPTED(mod_forward_logits(&fwd, &batch, out, e));
+      batch = good_batch;
+   }
 }
 
 static void row_mod_config_flops(void)
@@ -1951,6 +2452,51 @@ static void row_mod_train_lr(void)
    HOLDS(!isnan(mod_train_lr(&d, 0)) && !isnan(mod_train_lr(&d, 5)));
 }
 
+static void row_mod_adamw(void)
+{
+   static mod_real p[6] = {1, 2, 3, 4, 5, 6}, g[6] = {1, -1, 2, -2, 0, 3}, m[6], v[6];
+   static const double bad[] = {NAN_, INF_, -INF_};
+   mod_train_desc d, good = mod_train_resolve(&how, &cfg);
+   double norm;
+   int tried = 0;
+   watch(p, sizeof p);
+   watch(m, sizeof m);
+   watch(v, sizeof v);
+   watch_out(&norm, sizeof norm);
+   REFUSED(MOD_RESULT_ARG, mod_adamw(NULL, 0, p, g, m, v, 6, &norm, e));
+   REFUSED(MOD_RESULT_ARG, mod_adamw(&good, 0, NULL, g, m, v, 6, &norm, e));
+   REFUSED(MOD_RESULT_ARG, mod_adamw(&good, 0, p, NULL, m, v, 6, &norm, e));
+   REFUSED(MOD_RESULT_ARG, mod_adamw(&good, 0, p, g, NULL, v, 6, &norm, e));
+   REFUSED(MOD_RESULT_ARG, mod_adamw(&good, 0, p, g, m, NULL, 6, &norm, e));
+   REFUSED(MOD_RESULT_ARG, mod_adamw(&good, -1, p, g, m, v, 6, &norm, e));
+   REFUSED(MOD_RESULT_ARG, mod_adamw(&good, INT64_MIN, p, g, m, v, 6, &norm, e));
+   REFUSED(MOD_RESULT_ARG, mod_adamw(&good, INT64_MAX, p, g, m, v, 6, &norm, e));
+   REFUSED(MOD_RESULT_ARG, mod_adamw(NULL, 0, NULL, NULL, NULL, NULL, 0, NULL, e));
+   if (sizeof(size_t) == 8) REFUSED(MOD_RESULT_ARG, mod_adamw(&good, 0, p, g, m, v, SIZE_MAX, &norm, e));
+   for (int i = 0; spoil_desc(&d, i); ++i) { /* the shape of batches is none of its business */
+      if ((i >= 22 && i <= 25) || i == 21 || i == 32) continue;
+      d = mod_train_resolve(&d, &cfg);
+      REFUSED(MOD_RESULT_ARG, mod_adamw(&d, 0, p, g, m, v, 6, &norm, e));
+      ++tried;
+   }
+   CHECK(tried == 48 - 6);
+   memset(&d, 0, sizeof d); /* not resolved */
+   REFUSED(MOD_RESULT_ARG, mod_adamw(&d, 0, p, g, m, v, 6, &norm, e));
+   for (int i = 0; i < 18; ++i) {
+      mod_real keep = g[i / 3];
+      g[i / 3] = (mod_real)bad[i % 3];
+      REFUSED(MOD_RESULT_NUMERIC, mod_adamw(&good, 0, p, g, m, v, 6, &norm, e));
+      g[i / 3] = keep;
+   }
+   unwatch();
+   ACCEPTED(mod_adamw(&good, 0, NULL, NULL, NULL, NULL, 0, NULL, e));
+   ACCEPTED(mod_adamw(&good, INT64_MAX - 1, p, g, m, v, 6, NULL, e));
+   d = good; /* the shape of batches may be anything */
+   d.n_seqs = d.length = -7;
+   ACCEPTED(mod_adamw(&d, 0, p, g, m, v, 6, &norm, e));
+   CHECK(fabs(norm - sqrt(19.0)) < 1e-12);
+}
+
 static void row_mod_trainer_init(void)
 {
    mod_train_desc d;
@@ -1966,7 +2512,7 @@ static void row_mod_trainer_init(void)
    for (int off = 1; off < 8; ++off)
       REFUSED_NULL(MOD_RESULT_ALIGN, mod_trainer_init(model, &how, (char *)memory + off, plan.trainer, e));
    for (n = 0; spoil_desc(&d, n); ++n) REFUSED_NULL(REFUSAL, mod_trainer_init(model, &d, memory, plan.trainer, e));
-   CHECK(n == 36);
+   CHECK(n == 48);
    unwatch();
    HOLDS(mod_trainer_init(model, &how, memory, plan.trainer, &err) != NULL && err.code == MOD_RESULT_OK);
    free(memory);
@@ -2001,9 +2547,6 @@ static void row_mod_trainer_destroy(void)
    note("mod_trainer_destroy(NULL)");
 }
 
-static mod_trainer *trainer;
-static mod_step_info info;
-
 /* Refused steps leave weights, gradients and the caller's info alone. */
 static void watch_training(void)
 {
@@ -2027,7 +2570,7 @@ static void watch_training(void)
    do {                                                                        \
       static const int outside_[4] = {-1, 8, INT32_MIN, INT32_MAX};            \
       mod_batch b_;                                                            \
-      for (int i_ = 0; spoil_shape(&b_, i_); ++i_) STEP(REFUSAL, batch = b_, call); \
+      for (int i_ = 0; i_ < OF_TRAINER && spoil_shape(&b_, i_); ++i_) STEP(REFUSAL, batch = b_, call); \
       STEP(MOD_RESULT_ARG, batch.tokens = NULL, call);                         \
       STEP(MOD_RESULT_ARG, batch.targets = NULL, call);                        \
       STEP(REFUSAL, batch.n_seqs = 3, call); /* more than was planned */       \
@@ -2263,7 +2806,7 @@ static void row_mod_model_calibrate(void)
    REFUSED(MOD_RESULT_SHAPE, mod_model_calibrate(model, tape, &batch, e));
    for (shapes = 0; spoil_shape(&b, shapes); ++shapes)
       if (shapes < 7 || shapes > 9) CALIBRATE(REFUSAL, batch = b); /* 7 to 9 spoil the mode, which is ignored */
-   CHECK(shapes == 19);
+   CHECK(shapes == SHAPES);
    CALIBRATE(MOD_RESULT_ARG, batch.tokens = NULL);
    CALIBRATE(REFUSAL, batch.n_seqs = 3); /* more than the tape was made for */
    for (int i = 0; i < 4; ++i) {
@@ -2459,6 +3002,53 @@ static void row_mod_session_feed(void)
    unwatch();
    mod_session_reset(session);
    HOLDS(mod_session_feed(session, good_tokens, 4, NULL) == MOD_RESULT_OK);
+   mod_session_destroy(session);
+}
+
+static void row_mod_session_feed_rows(void)
+{
+   static const int counts[4] = {0, -1, INT32_MIN, -4};
+   static const double wrong[] = {NAN_, INF_, -INF_};
+   mod_model *m = other_model(1, MOD_HEAD_CLASS, MOD_MASK_CAUSAL);
+   double *theta = mod_model_thresholds(m);
+   mod_session_desc d;
+   mod_session *s;
+   memset(&d, 0, sizeof d);
+   d.chunk = 2;
+   s = mod_session_create(m, &d, NULL, &err);
+   CHECK(s != NULL);
+   if (!s) exit(1);
+   HOLDS(mod_session_feed_rows(s, good_rows, 1, &err) == MOD_RESULT_OK && err.code == MOD_RESULT_OK);
+   watch(mod_session_logits(s), 2 * sizeof(mod_real));
+   REFUSED(MOD_RESULT_ARG, mod_session_feed_rows(NULL, good_rows, 1, e));
+   REFUSED(MOD_RESULT_ARG, mod_session_feed_rows(s, NULL, 1, e));
+   for (int i = 0; i < 4; ++i) REFUSED(MOD_RESULT_ARG, mod_session_feed_rows(s, good_rows, counts[i], e));
+   REFUSED(MOD_RESULT_FULL, mod_session_feed_rows(s, good_rows, 4, e));
+   REFUSED(MOD_RESULT_FULL, mod_session_feed_rows(s, good_rows, INT32_MAX, e));
+   for (int at = 0; at < 3 * INPUTS; ++at) /* in the first chunk or a later one: the row of the call, as with tokens */
+      for (int i = 0; i < 3; ++i) {
+         mod_real keep = good_rows[at];
+         good_rows[at] = (mod_real)wrong[i];
+         REFUSED(MOD_RESULT_NUMERIC, mod_session_feed_rows(s, good_rows, 3, e));
+         CHECKF(err.where == at / INPUTS, "number %d: where %d", at, (int)err.where);
+         good_rows[at] = keep;
+      }
+   theta[1] = NAN_;
+   REFUSED(MOD_RESULT_NUMERIC, mod_session_feed_rows(s, good_rows, 3, e));
+   CHECK(err.block == 1);
+   theta[1] = 0;
+   REFUSED(MOD_RESULT_ARG, mod_session_feed(s, good_tokens, 1, e)); /* this model takes rows */
+   CHECK(mod_session_length(s) == 1 && mod_session_cached(s, 0) == 1);
+   unwatch();
+   HOLDS(mod_session_feed_rows(s, good_rows, 3, NULL) == MOD_RESULT_OK);
+   REFUSED(MOD_RESULT_FULL, mod_session_feed_rows(s, good_rows, 1, e));
+   mod_session_destroy(s);
+   mod_model_destroy(m);
+   session_set_up(1);
+   watch(mod_session_logits(session), 8 * sizeof(mod_real));
+   REFUSED(MOD_RESULT_ARG, mod_session_feed_rows(session, good_rows, 1, e)); /* and that one tokens */
+   CHECK(mod_session_length(session) == 1);
+   unwatch();
    mod_session_destroy(session);
 }
 
@@ -2968,27 +3558,32 @@ static const row rows[] = {
    ROW(mod_version), ROW(mod_build_info), ROW(mod_simd_best), ROW(mod_simd_name),
    ROW(mod_result_name), ROW(mod_arena_init), ROW(mod_arena_push),
    ROW(mod_arena_rewind), ROW(mod_config_resolve), ROW(mod_config_check), ROW(mod_config_block),
+   ROW(mod_config_paths),
    ROW(mod_random_stream), ROW(mod_random_substream), ROW(mod_random_bits), ROW(mod_random_uniform),
    ROW(mod_random_normal), ROW(mod_route_capacity), ROW(mod_route_topk), ROW(mod_route_threshold),
+   ROW(mod_route_slots), ROW(mod_route_choose),
    ROW(mod_tape_init), ROW(mod_tape_create), ROW(mod_tape_destroy), ROW(mod_tape_reset), ROW(mod_tape_mark),
    ROW(mod_tape_rewind), ROW(mod_tape_status), ROW(mod_tape_peak), ROW(mod_tape_flops), ROW(mod_tape_backward),
    ROW(mod_tape_fail), ROW(mod_leaf), ROW(mod_matmul), ROW(mod_matmul_nt), ROW(mod_matmul_tn), ROW(mod_add),
    ROW(mod_sub), ROW(mod_mul), ROW(mod_bias), ROW(mod_scale), ROW(mod_exp), ROW(mod_log), ROW(mod_gelu),
    ROW(mod_silu), ROW(mod_relu), ROW(mod_sigmoid), ROW(mod_tanh), ROW(mod_softmax), ROW(mod_rmsnorm),
    ROW(mod_layernorm), ROW(mod_embedding), ROW(mod_rope_table), ROW(mod_rope), ROW(mod_attention),
-   ROW(mod_rows_make), ROW(mod_rows_topk), ROW(mod_rows_threshold), ROW(mod_rows_mask), ROW(mod_gather),
+   ROW(mod_rows_make), ROW(mod_rows_topk), ROW(mod_rows_threshold), ROW(mod_rows_others),
+   ROW(mod_rows_choose), ROW(mod_rows_mask), ROW(mod_gather), ROW(mod_dropout), ROW(mod_logsumexp), ROW(mod_pool),
    ROW(mod_scatter_add), ROW(mod_gate), ROW(mod_stop_grad), ROW(mod_sum), ROW(mod_mean), ROW(mod_cross_entropy),
    ROW(mod_bce_logits), ROW(mod_reshape), ROW(mod_transpose), ROW(mod_slice), ROW(mod_concat), ROW(mod_custom),
    ROW(mod_model_plan), ROW(mod_model_init), ROW(mod_model_create), ROW(mod_model_destroy),
    ROW(mod_model_randomize), ROW(mod_model_config), ROW(mod_model_params), ROW(mod_model_thresholds),
    ROW(mod_model_param_count), ROW(mod_model_param), ROW(mod_model_find), ROW(mod_forward_plan),
    ROW(mod_model_forward), ROW(mod_forward_logits), ROW(mod_config_flops), ROW(mod_train_resolve), ROW(mod_train_lr),
+   ROW(mod_adamw),
    ROW(mod_trainer_init), ROW(mod_trainer_create), ROW(mod_trainer_destroy), ROW(mod_train_step),
    ROW(mod_train_accumulate), ROW(mod_train_update), ROW(mod_trainer_forward), ROW(mod_trainer_grads),
    ROW(mod_trainer_peak), ROW(mod_trainer_step), ROW(mod_sample),
    /* Calibration and sessions. */
    ROW(mod_model_calibrate), ROW(mod_session_plan), ROW(mod_session_init), ROW(mod_session_create),
-   ROW(mod_session_destroy), ROW(mod_session_reset), ROW(mod_session_feed), ROW(mod_session_logits),
+   ROW(mod_session_destroy), ROW(mod_session_reset), ROW(mod_session_feed), ROW(mod_session_feed_rows),
+   ROW(mod_session_logits),
    ROW(mod_session_length), ROW(mod_session_cached), ROW(mod_session_peak),
    /* files */
    ROW(mod_save), ROW(mod_file_plan), ROW(mod_file_init), ROW(mod_file_create), ROW(mod_file_close),

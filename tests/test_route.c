@@ -43,6 +43,51 @@ static void test_capacity(void)
    CHECK(mod_route_capacity(5, (double)NAN) == -1);
 }
 
+/* ceil(p T / 100) of exact integers, and at most T. */
+static void test_slots(void)
+{
+   int checked = 0, wrong = 0;
+   for (int p = 1; p <= 250; ++p)
+      for (int t = 0; t <= 1024; ++t, ++checked) {
+         int k = (p * t + 99) / 100, got = mod_route_slots(t, p / 100.0);
+         if (k > t) k = t;
+         if (got != k && !wrong++) printf("slots %d%% of %d: %d, not %d\n", p, t, got, k);
+      }
+   for (int parts = 1; parts <= 64; ++parts) /* shares such as a third or a 48th, none of them exact */
+      for (int t = 0; t <= 4096; ++t, ++checked) {
+         int k = (t + parts - 1) / parts, got = mod_route_slots(t, 1.0 / parts);
+         if (got != k && !wrong++) printf("slots 1/%d of %d: %d, not %d\n", parts, t, got, k);
+      }
+   CHECK(wrong == 0);
+   CHECK(checked == 250 * 1025 + 64 * 4097);
+
+   CHECK(mod_route_slots(200, 0.29) == 58);
+   CHECK(mod_route_slots(100, 0.07) == 7); /* 0.07 * 100 is a little above 7 */
+   CHECK(mod_route_slots(3, 1.0 / 3) == 1);
+   CHECK(mod_route_slots(4, 1.0 / 3) == 2);
+   CHECK(mod_route_slots(9, 2.0 / 3) == 6);
+   CHECK(mod_route_slots(8, 0.125) == 1);
+   CHECK(mod_route_slots(9, 0.125) == 2);
+   CHECK(mod_route_slots(7, 0.125) == 1);
+   CHECK(mod_route_slots(10, 1) == 10);
+   CHECK(mod_route_slots(10, 1.25) == 10);
+   CHECK(mod_route_slots(10, 1e300) == 10);
+   CHECK(mod_route_slots(0, 0.5) == 0);
+   CHECK(mod_route_slots(0, 1e300) == 0);
+   CHECK(mod_route_slots(INT_MAX, 1) == INT_MAX);
+   CHECK(mod_route_slots(INT_MAX, 0.5) == INT_MAX / 2 + 1);
+   CHECK(mod_route_slots(INT_MAX, 1 - 1e-16) == INT_MAX);
+   CHECK(mod_route_slots(1000, 1e-300) == 0); /* as the formula says: there is no least one here */
+   CHECK(mod_route_slots(-1, 0.5) == -1);
+   CHECK(mod_route_slots(INT_MIN, 0.5) == -1);
+   CHECK(mod_route_slots(5, 0) == -1);
+   CHECK(mod_route_slots(5, -0.0) == -1);
+   CHECK(mod_route_slots(5, -0.5) == -1);
+   CHECK(mod_route_slots(5, HUGE_VAL) == -1);
+   CHECK(mod_route_slots(5, -HUGE_VAL) == -1);
+   CHECK(mod_route_slots(5, (double)NAN) == -1);
+}
+
 enum { KIND_NORMAL, KIND_TIED, KIND_QUANTISED, KIND_SPECIAL, KIND_EQUAL, KIND_UP, KIND_DOWN, KIND_DENORMAL, KINDS };
 
 static void make_scores(float *score, int n, int kind)
@@ -195,6 +240,156 @@ static void test_threshold(void)
    CHECK(mod_route_threshold(inf, 2, -HUGE_VAL, kept, &n_kept, NULL) == MOD_RESULT_OK && n_kept == 1 && kept[0] == 0);
 }
 
+enum { PATHS_MAX = 9, ROWS_MAX = 64 };
+
+static const float *by_score; /* of one row */
+static int better(const void *a, const void *b)
+{
+   int p = *(const int *)a, q = *(const int *)b;
+   float x = by_score[p], y = by_score[q];
+   return x > y ? -1 : x < y ? 1 : p - q;
+}
+
+/* Token-choice by sorting each row's paths. */
+static void choose_by_sorting(const float *score, int n, int n_paths, int choices, const int *slots, int *used, int *path,
+                              int *slot)
+{
+   for (int i = 0; i < n; ++i) {
+      int order[PATHS_MAX];
+      for (int e = 0; e < n_paths; ++e) order[e] = e;
+      by_score = score + i * n_paths;
+      qsort(order, (size_t)n_paths, sizeof *order, better);
+      for (int c = 0; c < choices; ++c) {
+         int e = order[c], full = slots && slots[e] >= 0 && used[e] >= slots[e];
+         path[i * choices + c] = e;
+         slot[i * choices + c] = full ? -1 : used[e];
+         used[e] += !full;
+      }
+   }
+}
+
+static void test_choose(void)
+{
+   static float score[ROWS_MAX * PATHS_MAX];
+   int path[ROWS_MAX * PATHS_MAX + 1], slot[ROWS_MAX * PATHS_MAX + 1], want_path[ROWS_MAX * PATHS_MAX];
+   int want_slot[ROWS_MAX * PATHS_MAX], slots[PATHS_MAX], used[PATHS_MAX + 1], want_used[PATHS_MAX], start[PATHS_MAX];
+   int checked = 0, wrong = 0, dropped = 0, pieces = 0;
+   for (int kind = 0; kind < KINDS; ++kind)
+      for (int n_paths = 1; n_paths <= PATHS_MAX; ++n_paths)
+         for (int choices = 1; choices <= n_paths; ++choices)
+            for (int round = 0; round < 8; ++round, ++checked) {
+               int n = round ? test_below(ROWS_MAX + 1) : 0;
+               const int *given = round % 4 == 3 ? NULL : slots;
+               mod_error err = {MOD_RESULT_ARG, NULL, 0, 0};
+               make_scores(score, n * n_paths, kind);
+               for (int e = 0; e < n_paths; ++e) {
+                  slots[e] = round % 4 == 1 ? test_below(4) - 1 : test_below(n + 2); /* none, no limit, few or many */
+                  start[e] = round % 2 ? test_below(3) : 0;
+                  used[e] = want_used[e] = start[e];
+               }
+               for (int i = 0; i <= n * choices; ++i) path[i] = slot[i] = -99;
+               used[n_paths] = -99;
+               choose_by_sorting(score, n, n_paths, choices, given, want_used, want_path, want_slot);
+               mod_result result = mod_route_choose(score, n, n_paths, choices, given, used, path, slot, &err);
+               int right = result == MOD_RESULT_OK && err.code == MOD_RESULT_OK && path[n * choices] == -99 &&
+                           slot[n * choices] == -99 && used[n_paths] == -99 &&
+                           !memcmp(path, want_path, (size_t)(n * choices) * sizeof *path) &&
+                           !memcmp(slot, want_slot, (size_t)(n * choices) * sizeof *slot) &&
+                           !memcmp(used, want_used, (size_t)n_paths * sizeof *used);
+               if (!right && !wrong++) printf("choose: kind %d, %d of %d paths\n", kind, choices, n_paths);
+               for (int i = 0; i < n * choices; ++i) dropped += slot[i] < 0;
+
+               /* In pieces of any length, `used` carried over: the same. */
+               for (int e = 0; e < n_paths; ++e) used[e] = start[e];
+               for (int at = 0, m; at < n; at += m, ++pieces) {
+                  m = 1 + test_below(round % 3 ? 7 : 1);
+                  if (m > n - at) m = n - at;
+                  if (mod_route_choose(score + at * n_paths, m, n_paths, choices, given, used, path + at * choices,
+                                       slot + at * choices, NULL))
+                     ++wrong;
+               }
+               wrong += memcmp(path, want_path, (size_t)(n * choices) * sizeof *path) ||
+                        memcmp(slot, want_slot, (size_t)(n * choices) * sizeof *slot) ||
+                        memcmp(used, want_used, (size_t)n_paths * sizeof *used);
+            }
+   CHECKF(wrong == 0, "%d of %d", wrong, checked);
+   CHECK(checked == KINDS * PATHS_MAX * (PATHS_MAX + 1) / 2 * 8);
+   CHECKF(dropped > 10000 && pieces > 10000, "%d dropped, %d pieces", dropped, pieces);
+}
+
+static void test_choose_by_hand(void)
+{
+   int path[12], slot[12], used[3];
+
+   /* The paper's figure 2, left: three tokens prefer the first expert, which has room for two; the last of them is
+      dropped though the second expert is half empty. */
+   static const float figure[8] = {2, 1, 3, -1, 0, 1, 0.5f, 0.25f};
+   static const int room[2] = {2, 2}, figure_path[4] = {0, 0, 1, 0}, figure_slot[4] = {0, 1, 0, -1};
+   memset(used, 0, sizeof used);
+   CHECK(mod_route_choose(figure, 4, 2, 1, room, used, path, slot, NULL) == MOD_RESULT_OK);
+   CHECK(!memcmp(path, figure_path, sizeof figure_path) && !memcmp(slot, figure_slot, sizeof figure_slot));
+   CHECK(used[0] == 2 && used[1] == 1);
+
+   /* Ties, of either zero too, go to the lower path; the rest of a row's choices skips what it has taken. */
+   static const float tied[9] = {0.0f, -0.0f, 0.0f, -0.0f, 0.0f, 0.0f, -1, 5, 5};
+   static const int tied_path[6] = {0, 1, 0, 1, 1, 2};
+   memset(used, 0, sizeof used);
+   CHECK(mod_route_choose(tied, 3, 3, 2, NULL, used, path, slot, NULL) == MOD_RESULT_OK);
+   CHECK(!memcmp(path, tied_path, sizeof tied_path) && used[0] == 2 && used[1] == 3 && used[2] == 1);
+
+   /* Infinities are scores like others: all at -inf is a tie. */
+   static const float far[9] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY, 0, INFINITY, INFINITY, INFINITY, FLT_MAX};
+   static const int far_path[9] = {0, 1, 2, 2, 1, 0, 0, 1, 2};
+   memset(used, 0, sizeof used);
+   CHECK(mod_route_choose(far, 3, 3, 3, NULL, used, path, slot, NULL) == MOD_RESULT_OK);
+   CHECK(!memcmp(path, far_path, sizeof far_path) && used[0] == 3 && used[1] == 3 && used[2] == 3);
+
+   /* All choices of a row come before the next row: the first takes the last slot of both paths. */
+   static const float both[4] = {1, 2, 2, 1};
+   static const int one[2] = {1, 1}, both_path[4] = {1, 0, 0, 1}, both_slot[4] = {0, 0, -1, -1};
+   memset(used, 0, sizeof used);
+   CHECK(mod_route_choose(both, 2, 2, 2, one, used, path, slot, NULL) == MOD_RESULT_OK);
+   CHECK(!memcmp(path, both_path, sizeof both_path) && !memcmp(slot, both_slot, sizeof both_slot));
+
+   /* No slots at all; and without limit beside it. */
+   static const int some[2] = {0, -1}, some_slot[4] = {-1, 0, 1, -1};
+   static const float mixed[8] = {1, 0, 0, 1, 0, 1, 1, 0};
+   memset(used, 0, sizeof used);
+   CHECK(mod_route_choose(mixed, 4, 2, 1, some, used, path, slot, NULL) == MOD_RESULT_OK);
+   CHECK(!memcmp(slot, some_slot, sizeof some_slot) && used[0] == 0 && used[1] == 2);
+
+   /* More held already than there are slots. */
+   used[0] = 7, used[1] = 1;
+   CHECK(mod_route_choose(mixed, 2, 2, 1, one, used, path, slot, NULL) == MOD_RESULT_OK);
+   CHECK(slot[0] == -1 && slot[1] == -1 && used[0] == 7 && used[1] == 1);
+}
+
+/* NaN at each place: refused with its row, and nothing is written. */
+static void test_choose_nan(void)
+{
+   float score[7 * 5];
+   int path[7 * 5], slot[7 * 5], used[5], slots[5] = {1, 0, -1, 7, 2}, checked = 0, wrong = 0;
+   for (int n_paths = 1; n_paths <= 5; ++n_paths)
+      for (int choices = 1; choices <= n_paths; ++choices)
+         for (int at = 0; at < 7 * n_paths; ++at)
+            for (int kind = 0; kind < KINDS; ++kind, ++checked) {
+               mod_error err = {MOD_RESULT_OK, NULL, 0, 0};
+               make_scores(score, 7 * n_paths, kind);
+               score[at] = kind & 1 ? NAN : -NAN;
+               for (int later = at + 1; kind > 4 && later < 7 * n_paths; later += 3) score[later] = NAN;
+               for (int i = 0; i < 35; ++i) path[i] = slot[i] = -99;
+               for (int e = 0; e < 5; ++e) used[e] = e - 1;
+               int right = mod_route_choose(score, 7, n_paths, choices, kind & 2 ? slots : NULL, used, path, slot, &err) ==
+                              MOD_RESULT_NUMERIC &&
+                           err.code == MOD_RESULT_NUMERIC && err.where == at / n_paths && err.message;
+               for (int i = 0; i < 35; ++i) right = right && path[i] == -99 && slot[i] == -99;
+               for (int e = 0; e < 5; ++e) right = right && used[e] == e - 1;
+               wrong += !right;
+            }
+   CHECKF(wrong == 0, "%d of %d", wrong, checked);
+   CHECK(checked == 7 * KINDS * (1 + 2 * 2 + 3 * 3 + 4 * 4 + 5 * 5));
+}
+
 /* The selection `got` of `rows` against the array functions, sequence by sequence. Without `by_theta`: top-k. */
 static int rows_right(const mod_rows *rows, const mod_rows *got, const float *score, double capacity, double theta,
                       int by_theta)
@@ -305,9 +500,13 @@ static void test_rows(void)
 int main(void)
 {
    test_capacity();
+   test_slots();
    test_topk();
    test_nan();
    test_threshold();
+   test_choose();
+   test_choose_by_hand();
+   test_choose_nan();
    test_rows();
    return test_end();
 }

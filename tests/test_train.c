@@ -474,6 +474,227 @@ static void test_adamw(void)
    CHECK(decays > 3 * LAYERS * 5 && not_decays > 3 * LAYERS * 2);
 }
 
+/* ---------------------------------------------------------------------------------------------------------------------
+   mod_adamw, for a network of one's own
+   ------------------------------------------------------------------------------------------------------------------ */
+
+enum { FLAT = 3 * 1024 + 77, FLAT_STEPS = 14 };
+
+static mod_train_desc flat_desc(void)
+{
+   mod_train_desc how = {0};
+   how.steps = 12;
+   how.warmup = 3;
+   how.lr = 2e-3;
+   how.beta1 = 0.8;
+   how.beta2 = 0.9;
+   how.eps = 1e-6;
+   how.weight_decay = 0.3;
+   return mod_train_resolve(&how, NULL);
+}
+
+/* The gradient of step `step`: of any sizes, some of them 0 at times or always. */
+static void flat_gradient(float *g, int step)
+{
+   test_state = 88172645463325252ull ^ ((uint64_t)(step + 1) * 0x9e3779b97f4a7c15ull);
+   for (int i = 0; i < FLAT; ++i) g[i] = (float)(test_normal() * pow(10, i % 7 - 4));
+   for (int i = step % 5; i < FLAT; i += 5) g[i] = 0;
+   for (int i = 0; i < FLAT; i += 50) g[i] = 0;
+}
+
+static void test_adamw_alone(void)
+{
+   static float w[FLAT], g[FLAT], m[FLAT], v[FLAT], start[FLAT], was[3][FLAT];
+   static double ref[FLAT], ref_m[FLAT], ref_v[FLAT];
+   mod_error err;
+   for (int i = 0; i < FLAT; ++i) start[i] = (float)(test_normal() * (i % 3 ? 0.02 : 1));
+
+   /* Against an implementation in double: without a clip, always clipped, and never though there is one. */
+   for (int kind = 0; kind < 3; ++kind) {
+      mod_train_desc how = flat_desc();
+      double worst = 0;
+      int clipped = 0;
+      how.clip_norm = kind == 0 ? 0 : kind == 1 ? 0.5 : 1e6;
+      memcpy(w, start, sizeof w);
+      memset(m, 0, sizeof m);
+      memset(v, 0, sizeof v);
+      memset(ref_m, 0, sizeof ref_m);
+      memset(ref_v, 0, sizeof ref_v);
+      for (int i = 0; i < FLAT; ++i) ref[i] = (double)w[i];
+      for (int step = 0; step < FLAT_STEPS; ++step) {
+         double squares = 0, norm = -1, scale = 1, lr = mod_train_lr(&how, step), bar;
+         flat_gradient(g, step);
+         for (int i = 0; i < FLAT; ++i) squares += (double)g[i] * (double)g[i];
+         if (how.clip_norm > 0 && sqrt(squares) > how.clip_norm) scale = how.clip_norm / sqrt(squares), ++clipped;
+         for (int i = 0; i < FLAT; ++i) {
+            double grad = (double)g[i] * scale;
+            ref_m[i] = 0.8 * ref_m[i] + 0.2 * grad;
+            ref_v[i] = 0.9 * ref_v[i] + 0.1 * grad * grad;
+            double mhat = ref_m[i] / (1 - pow(0.8, step + 1)), vhat = ref_v[i] / (1 - pow(0.9, step + 1));
+            ref[i] -= lr * (mhat / (sqrt(vhat) + 1e-6) + 0.3 * ref[i]);
+         }
+         memcpy(was[0], g, sizeof g);
+         CHECKF(mod_adamw(&how, step, w, g, m, v, FLAT, &norm, &err) == MOD_RESULT_OK && err.code == MOD_RESULT_OK, "%s",
+                err.message);
+         CHECK(same(was[0], g, FLAT));
+         CHECKF(fabs(norm - sqrt(squares)) <= 1e-12 * norm, "%.17g %.17g", norm, sqrt(squares));
+         for (int i = 0; i < FLAT; ++i) {
+            bar = (step + 1) * (6e-8 * fabs(ref[i]) + 2e-6 * how.lr) + 1e-30;
+            worst = fmax(worst, fabs((double)w[i] - ref[i]) / bar);
+         }
+      }
+      CHECKF(worst <= 1, "kind %d: %g of the bar", kind, worst);
+      CHECK(clipped == (kind == 1 ? FLAT_STEPS : 0));
+   }
+
+   /* The first step moves each number by the learning rate, against its gradient, and decays it; what has no gradient
+      decays only. */
+   mod_train_desc how = flat_desc();
+   for (int step = 0, wrong; step < 2; ++step) { /* counted as step 0 or as step 20, past the end of the schedule */
+      int number = step ? 20 : 0;
+      double lr = mod_train_lr(&how, number);
+      CHECK(lr == (step ? how.lr_min : how.lr / 3));
+      memcpy(w, start, sizeof w);
+      memset(m, 0, sizeof m);
+      memset(v, 0, sizeof v);
+      flat_gradient(g, 0);
+      CHECK(mod_adamw(&how, number, w, g, m, v, FLAT, NULL, NULL) == MOD_RESULT_OK);
+      wrong = 0;
+      double b1 = 0.2 / (1 - pow(0.8, number + 1)), b2 = 0.1 / (1 - pow(0.9, number + 1));
+      for (int i = 0; i < FLAT; ++i) {
+         double grad = (double)g[i], x = (double)start[i];
+         double want = x - lr * (b1 * grad / (sqrt(b2 * grad * grad) + 1e-6) + 0.3 * x);
+         wrong += !(fabs((double)w[i] - want) <= 1.2e-7 * fabs(x) + 2e-6 * lr);
+         wrong += grad == 0 && (m[i] != 0 || v[i] != 0);
+      }
+      CHECKF(wrong == 0, "step %d: %d", number, wrong);
+   }
+
+   /* The same bits with any number of threads, jobs in any order, any instructions; and from the arrays alone. */
+   static const int threads[] = {1, 2, 3, 7, 2};
+   uint64_t first = 0;
+   for (int run = 0; run < 7; ++run) {
+      uint64_t hash = 0;
+      memcpy(w, start, sizeof w);
+      memset(m, 0, sizeof m);
+      memset(v, 0, sizeof v);
+      for (int step = 0; step < FLAT_STEPS; ++step) {
+         mod_train_desc d = flat_desc();
+         d.clip_norm = 1;
+         d.n_threads = run < 5 ? threads[run] : 1 + step % 4;
+         if (run == 4) d.jobs.run = reversed, d.jobs.user = &jobs_run;
+         d.simd = run == 5 ? MOD_SIMD_SCALAR : MOD_SIMD_BEST;
+         flat_gradient(g, step);
+         CHECK(mod_adamw(&d, step, w, g, m, v, FLAT, NULL, &err) == MOD_RESULT_OK);
+         hash = (hash * 31 + test_hash_f32(w, FLAT)) * 31 + test_hash_f32(m, FLAT) + test_hash_f32(v, FLAT);
+      }
+      if (run == 0) first = hash;
+      CHECKF(hash == first, "run %d", run);
+   }
+
+   /* A gradient that is not finite, wherever it stands: nothing changes. */
+   static const int at[] = {0, 1, 1023, 1024, 3 * 1024, FLAT - 1};
+   static const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
+   memcpy(was[0], w, sizeof w);
+   memcpy(was[1], m, sizeof m);
+   memcpy(was[2], v, sizeof v);
+   for (int i = 0; i < 6; ++i)
+      for (int k = 0; k < 4; ++k)
+         for (int clip = 0; clip < 2; ++clip) {
+            double norm = -5;
+            how = flat_desc();
+            how.clip_norm = clip;
+            flat_gradient(g, 1);
+            g[at[i]] = bad[k];
+            CHECKF(mod_adamw(&how, 3, w, g, m, v, FLAT, &norm, &err) == MOD_RESULT_NUMERIC &&
+                      err.code == MOD_RESULT_NUMERIC && has(err.message, "not finite"), "%d %d", at[i], k);
+            CHECKF(same(was[0], w, FLAT) && same(was[1], m, FLAT) && same(was[2], v, FLAT) && norm == -5, "%d %d", at[i],
+                   k);
+         }
+   /* One whose square a float cannot hold would freeze its parameter: refused as well, but clipped it is fine. */
+   for (int clip = 0; clip < 2; ++clip) {
+      double norm = -5;
+      how = flat_desc();
+      how.clip_norm = clip;
+      flat_gradient(g, 1);
+      g[7] = 1e30f;
+      mod_result result = mod_adamw(&how, 3, w, g, m, v, FLAT, &norm, &err);
+      CHECK(result == (clip ? MOD_RESULT_OK : MOD_RESULT_NUMERIC));
+      if (clip) CHECK(fabs(norm / (double)1e30f - 1) < 1e-12);
+      else CHECK(same(was[0], w, FLAT) && same(was[1], m, FLAT) && same(was[2], v, FLAT) && norm == -5);
+      for (int i = 0; i < FLAT; ++i)
+         if (!isfinite(w[i]) || !isfinite(m[i]) || !isfinite(v[i])) CHECKF(0, "%d", i);
+   }
+
+   /* Nothing to do; and steps without end. */
+   double norm = -5;
+   how = flat_desc();
+   CHECK(mod_adamw(&how, 0, NULL, NULL, NULL, NULL, 0, &norm, &err) == MOD_RESULT_OK && norm == 0);
+   flat_gradient(g, 2);
+   CHECK(mod_adamw(&how, INT64_MAX - 1, w, g, m, v, FLAT, NULL, &err) == MOD_RESULT_OK);
+   for (int i = 0; i < FLAT; ++i)
+      if (!isfinite(w[i])) CHECKF(0, "%d", i);
+}
+
+/* What a trainer does with all its gradients, mod_adamw does with the same: to the bit where the powers of beta are
+   exact. */
+static void test_adamw_like_trainer(void)
+{
+   for (int exact = 0; exact < 2; ++exact)
+      for (int by_tensor = 0; by_tensor < 2; ++by_tensor) { /* a decay of its own for each, or a clip for all */
+         mod_config cfg = small();
+         mod_train_desc how = usual(), full;
+         size_t n;
+         mod_error err;
+         int clipped = 0, bits = 0;
+         double worst = 0;
+         cfg.causal = MOD_CAUSAL_NONE; /* no predictors: one group */
+         how.steps = 20;
+         how.beta1 = exact ? 0.75 : 0.9;
+         how.beta2 = exact ? 0.875 : 0.95;
+         if (by_tensor) how.clip_norm = 0;
+         else how.weight_decay = 0;
+         full = mod_train_resolve(&how, &cfg);
+         mod_model *model = make(&cfg, 8);
+         mod_trainer *trainer = train(model, &how);
+         const float *weights = mod_model_params(model, &n);
+         float *w = copy_weights(model), *m = (float *)calloc(n, sizeof *m), *v = (float *)calloc(n, sizeof *v);
+         for (int step = 0; step < 16; ++step) {
+            mod_step_info info;
+            mod_batch batch = batch_of(step);
+            double norm = 0, squares = 0;
+            CHECK(mod_train_accumulate(trainer, &batch, &err) == MOD_RESULT_OK);
+            const float *g = mod_trainer_grads(trainer, NULL);
+            if (!by_tensor) CHECK(mod_adamw(&full, step, w, g, m, v, n, &norm, &err) == MOD_RESULT_OK);
+            for (int i = 0; by_tensor && i < mod_model_param_count(model); ++i) {
+               mod_train_desc d = full;
+               mod_param p;
+               double part;
+               CHECK(mod_model_param(model, i, &p, NULL) == MOD_RESULT_OK);
+               if (!p.decay) d.weight_decay = 0;
+               CHECK(mod_adamw(&d, step, w + p.offset, g + p.offset, m + p.offset, v + p.offset, p.count, &part, &err) ==
+                     MOD_RESULT_OK);
+               squares += part * part;
+            }
+            if (by_tensor) norm = sqrt(squares);
+            CHECK(mod_train_update(trainer, &info, &err) == MOD_RESULT_OK);
+            clipped += how.clip_norm > 0 && info.grad_norm > how.clip_norm;
+            CHECKF(fabs(info.grad_norm - norm) <= 1e-12 * norm, "%.17g %.17g", info.grad_norm, norm);
+            bits += same(w, weights, n);
+            for (size_t i = 0; i < n; ++i)
+               worst = fmax(worst, fabs((double)w[i] - (double)weights[i]) / (fabs((double)w[i]) + how.lr));
+         }
+         CHECKF(worst <= 1e-6, "exact %d, by tensor %d: %g", exact, by_tensor, worst);
+         if (exact && by_tensor) CHECKF(bits == 16, "%d of 16 steps give the same bits", bits);
+         CHECK(by_tensor || clipped >= 10);
+         free(w);
+         free(m);
+         free(v);
+         mod_trainer_destroy(trainer);
+         mod_model_destroy(model);
+      }
+}
+
 static void test_schedule(void)
 {
    mod_config cfg = small();
@@ -672,6 +893,8 @@ int main(void)
    test_random_selection();
    test_micro_batches();
    test_adamw();
+   test_adamw_alone();
+   test_adamw_like_trainer();
    test_schedule();
    test_not_finite();
    test_allocator();
