@@ -39,6 +39,9 @@ EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/*.c))
 # tests/test_x_f64.c is the second half of tests/test_x.c and no program.
 TESTS    := $(patsubst tests/%.c,$(BUILD)/%,$(filter-out %_f64.c,$(wildcard tests/test_*.c)))
 
+# Programs that share one object with the library in it: examples/variants/.
+VARIANTS := $(patsubst examples/variants/%.c,$(BUILD)/variants/%,$(filter-out %/library.c,$(wildcard examples/variants/*.c)))
+
 # The bits must not depend on language or level: tests/test_hash.c in each of these forms.
 HASH_C   := $(foreach std,c99 gnu17,$(foreach level,O0 O2 O3,$(BUILD)/test_hash-$(std)-$(level)))
 ifeq ($(filter -O2,$(CFLAGS)),-O2) # then this one is build/test_hash itself
@@ -59,7 +62,7 @@ endif
 # `make test` builds on all cores even without -j: most of its time is building.
 CORES := $(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),2)
 
-.PHONY: all run programs test check bench learn clean help FORCE
+.PHONY: all run variants programs test check bench learn clean help FORCE
 .DELETE_ON_ERROR:
 
 all: $(EXAMPLES)
@@ -67,11 +70,15 @@ all: $(EXAMPLES)
 run: $(BUILD)/lm
 	@./$(BUILD)/lm run
 
-programs: $(TESTS) $(HASHES) $(BUILD)/lm
+# Each trains a small model, one after the other. QUICK=1: smaller ones, in seconds. OPTIONS: such as '--threads 2'.
+variants: $(VARIANTS)
+	@sh examples/variants/table.sh $(BUILD)/variants $(if $(QUICK),--quick) $(OPTIONS)
+
+programs: $(TESTS) $(HASHES) $(BUILD)/lm $(VARIANTS)
 
 test:
 	@$(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(CORES)) programs
-	@CC="$(CC)" CXX="$(CXX)" JOBS=$(CORES) sh tests/run.sh $(SKIPS) $(TESTS) $(HASHES) tests/docs.sh tests/lm.sh
+	@CC="$(CC)" CXX="$(CXX)" JOBS=$(CORES) sh tests/run.sh $(SKIPS) $(TESTS) $(HASHES) tests/docs.sh tests/lm.sh tests/variants.sh
 
 check:
 	@bash tests/check.sh
@@ -101,6 +108,8 @@ clean:
 help:
 	@echo 'make         builds the examples into $(BUILD)/'
 	@echo 'make run     trains a small model on text, samples from it, shows its routes (examples/lm.c)'
+	@echo 'make variants   early exit, recursions, gates and others beside MoD, as programs on the public API: a table,'
+	@echo '             some MINUTES minutes (QUICK=1: in seconds, and then the numbers mean nothing)'
 	@echo 'make test    builds and runs the tests: one compiler is enough, under 5 minutes'
 	@echo 'make check   strict builds, standards, sanitizers, symbols, other compilers and processors, some 16 minutes;'
 	@echo '             what is not installed is skipped (tests/deps.sh installs it with apt)'
@@ -133,6 +142,13 @@ $(BUILD)/test_%: tests/test_%.c $(TEST_DEPS)
 $(BUILD)/bench-fused: private WARN += -DMOD_FAST_FMA
 $(BUILD)/bench-plain $(BUILD)/bench-fused: bench/bench.c mod.h $(wildcard bench/*.h) $(BUILD)/flags
 	$(CC) $(STD) -O2 -g0 $(WARN) $(OPENMP) $< -o $@ $(LDFLAGS) $(OPENBLAS) $(LDLIBS)
+
+$(BUILD)/variants/library.o: examples/variants/library.c mod.h $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(CC) $(STD) $(CFLAGS) $(WARN) $(OPENMP) -c $< -o $@
+
+$(VARIANTS): $(BUILD)/variants/%: examples/variants/%.c $(BUILD)/variants/library.o $(wildcard examples/*/*.h)
+	$(CC) $(STD) $(CFLAGS) $(WARN) $(OPENMP) $< $(BUILD)/variants/library.o -o $@ $(LDFLAGS) $(LDLIBS)
 
 $(BUILD)/%: examples/%.c mod.h $(wildcard examples/*.h examples/common/*.h) $(BUILD)/flags
 	$(CC) $(STD) $(CFLAGS) $(WARN) $(OPENMP) $< -o $@ $(LDFLAGS) $(LDLIBS)

@@ -280,7 +280,7 @@ common() {
 warnings() {
    local cc=$1 file
    need "$cc"
-   for file in tests/test_*.c tests/exchange.c examples/*.c bench/*.c; do
+   for file in tests/test_*.c tests/exchange.c examples/*.c examples/variants/*.c bench/*.c; do
       show "$cc" -std=c99 -Wall -Wextra -Wshadow -Werror -fsyntax-only "$file"
    done
    show "$cc" -std=c99 -Wall -Wextra -Wshadow -Werror -DMOD_FAST_FMA -fsyntax-only bench/bench.c # as `make bench` does

@@ -1,17 +1,17 @@
 /* act.c - Adaptive Computation Time: one layer, used again until a token has had enough
 
-   Graves 2016, arXiv:1603.08983; for transformers Dehghani et al. 2018, arXiv:1807.03819. After each use of the layer a
-   token says with which probability p it stops there. It stops when these have come to 1; what is left for the last one
-   is the remainder R. Its output is the mean of its states, weighted by the probabilities:
+   Graves 2016, arXiv:1603.08983; for transformers Dehghani et al. 2018, arXiv:1807.03819. After each use of the
+   layer a token says with which probability p it stops there. It stops when these have come to 1; what is left for
+   the last one is the remainder R. Its output is the mean of its states, weighted by the probabilities:
 
       N = the first s with p^1 + ... + p^s >= 1 - EPS, at most STEPS;   R = 1 - (p^1 + ... + p^(N-1))
       y = p^1 x^1 + ... + p^(N-1) x^(N-1) + R x^N,   loss + PONDER (N + R)
 
-   N has no gradient; R has one, to all p. Rows that have stopped are gathered out and cost nothing from there on. Causal:
-   a token decides by its own rows. What later tokens attend to: the keys and values of its last use.
+   N has no gradient; R has one, to all p. Rows that have stopped are gathered out and cost nothing from there on.
+   Causal: a token decides by its own rows. What later tokens attend to: the keys and values of its last use.
 
-   Not as there: a decoder; a vector learned for each use tells the layer which one it is; no halting unit for the text
-   as a whole. */
+   Not as there: a decoder; a vector learned for each use tells the layer which one it is; no halting unit for the
+   text as a whole. */
 #include "variants.h"
 
 static const double EPS = 0.01, PONDER = 0.02;

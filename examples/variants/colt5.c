@@ -1,14 +1,15 @@
 /* colt5.c - a light path for all tokens, a heavy one beside it for some
 
-   Ainslie et al. 2023, CoLT5, arXiv:2303.09752. Every layer has a narrow attention to the last few tokens and a narrow
-   MLP, which take every token; and a wide attention and a wide MLP, which take some. Three routers per layer choose: whose
-   queries, and whose keys and values, the wide attention works on, and who goes through the wide MLP.
+   Ainslie et al. 2023, CoLT5, arXiv:2303.09752. Every layer has a narrow attention to the last few tokens and a
+   narrow MLP, which take every token; and a wide attention and a wide MLP, which take some. Three routers per layer
+   choose: whose queries, and whose keys and values, the wide attention works on, and who goes through the wide MLP.
 
       x <- x + light_attention(x) + sigmoid(r) heavy_attention(x[queries], x[keys])
       x <- x + light_mlp(x)       + sigmoid(r) heavy_mlp(x[rows])
 
-   The best scores look ahead; that model is an encoder and may. Here, in a decoder, a predictor for each router learns to
-   foretell them and decides when the model runs. What later tokens attend to: in the wide attention the chosen keys.
+   The best scores look ahead; that model is an encoder and may. Here, in a decoder, a predictor for each router
+   learns to foretell them and decides when the model runs. What later tokens attend to: in the wide attention the
+   chosen keys.
 
    Not as there: a plain top-k instead of the soft one; 'the last few' means within blocks of LOCAL tokens. */
 #include "variants.h"

@@ -1,8 +1,8 @@
 /* exit.c - early exit: a token that is sure of what follows leaves the model
 
-   Schuster et al. 2022, CALM, arXiv:2207.07061; before it Elbayad et al. 2020, arXiv:1910.10073. Every layer's state can
-   be read by the one head. In training all tokens go through all L layers, and the loss is a mean over the layers, the
-   later ones weighing more:
+   Schuster et al. 2022, CALM, arXiv:2207.07061; before it Elbayad et al. 2020, arXiv:1910.10073. Every layer's state
+   can be read by the one head. In training all tokens go through all L layers, and the loss is a mean over the
+   layers, the later ones weighing more:
 
       sum over l of w_l CE(head(x^l)),  w_l = l / (1 + 2 + ... + L)
 
@@ -10,28 +10,29 @@
 
       softmax(head(x^l)):  p1 - p2 > LEAD   ->   its logits are head(x^l), and no later layer computes it
 
-   Causal: a token decides by its own row. What later tokens attend to in the layers that it left out: the keys and values
-   of the state with which it left; these two products are made for it in every layer, and counted, as are the heads.
+   Causal: a token decides by its own row. What later tokens attend to in the layers that it left out: the keys and
+   values of the state with which it left; these two products are made for it in every layer, and counted, as are the
+   heads.
 
-   Not as there: a decoder without an encoder, trained from scratch; one threshold for all positions and no calibration. */
+   Not as there: a decoder without an encoder, trained from scratch; one threshold for all positions and no
+   calibration. */
 #include "variants.h"
 
 static const double LEAD = 0.9;
 
-/* p1 - p2: e^0 - e^(second - first), divided by the sum of all e^(x - first). */
+/* From probabilities: by how much more than LEAD the largest exceeds the next. */
 static void lead_forward(mod_tape *tape, mod_tensor *y)
 {
    (void)tape;
    int classes = y->in[0]->dim[1];
    for (int i = 0; i < y->dim[0]; ++i) {
-      const mod_real *x = y->in[0]->data + i * classes;
-      double first = x[0] > x[1] ? x[0] : x[1], second = x[0] > x[1] ? x[1] : x[0], sum = 0;
-      for (int c = 2; c < classes; ++c) {
-         second = x[c] > first ? first : x[c] > second ? x[c] : second;
-         first = x[c] > first ? x[c] : first;
+      const mod_real *p = y->in[0]->data + i * classes;
+      double first = 0, second = 0;
+      for (int c = 0; c < classes; ++c) {
+         if (p[c] > first) second = first, first = p[c];
+         else if (p[c] > second) second = p[c];
       }
-      for (int c = 0; c < classes; ++c) sum += exp(x[c] - first);
-      y->data[i] = (mod_real)((1 - exp(second - first)) / sum - LEAD);
+      y->data[i] = (mod_real)(first - second - LEAD);
    }
 }
 
@@ -64,7 +65,7 @@ static mod_tensor *forward(net *n)
       x = mod_scatter_add(t, x, mod_add(t, h, m), NULL, here);
 
       mod_tensor *said = head(n, mod_gather(t, x, here)), *sure = NULL; /* NULL: all leave after the last layer */
-      if (l + 1 < n->layers) sure = above(n, said ? by_rows(n, said, 1, lead_forward) : NULL);
+      if (l + 1 < n->layers) sure = above(n, by_rows(n, mod_softmax(t, said), 1, lead_forward));
       logits = mod_scatter_add(t, logits, said, sure, here);
       if (!sure) break;
       gone = mod_scatter_add(t, gone, sure, NULL, here);

@@ -1,17 +1,17 @@
 /* gateskip.c - gated branches: a token leaves out the attention or the MLP whose gate is nearly shut
 
-   Laitenberger et al. 2025, GateSkip, arXiv:2510.13876. Attention and MLP of every layer have a gate that looks at the
-   row and scales what they add; a small loss on its square shuts it where it may be shut:
+   Laitenberger et al. 2025, GateSkip, arXiv:2510.13876. Attention and MLP of every layer have a gate that looks at
+   the row and scales what they add; a small loss on its square shuts it where it may be shut:
 
       g_i = sigmoid(w . x_i + b),   x_i <- x_i + g_i branch(x)_i,   loss + SPARSE mean(g^2)
 
    In training a branch takes the share of the tokens with the largest gates, a share that falls from all to BUDGET.
-   These look ahead; so each branch remembers the smallest gate that got in (a running mean over the steps), and when the
-   model runs a gate above it gets in: causal by a threshold. (The first layer's branches take every token.) What later
-   tokens attend to for a token that leaves out the attention: its keys and values of the layer below.
+   These look ahead; so each branch remembers the smallest gate that got in (a running mean over the steps), and when
+   the model runs a gate above it gets in: causal by a threshold. (The first layer's branches take every token.) What
+   later tokens attend to for a token that leaves out the attention: its keys and values of the layer below.
 
-   Not as there: one number as a gate instead of a vector; trained from scratch, not on top of a trained model; thresholds
-   from training instead of a quantile of the text at hand. */
+   Not as there: one number as a gate instead of a vector; trained from scratch, not on top of a trained model;
+   thresholds from training instead of a quantile of the text at hand. */
 #include "variants.h"
 
 static const double BUDGET = 0.6, SPARSE = 0.02, SLOWLY = 0.95;

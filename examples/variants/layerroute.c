@@ -1,16 +1,17 @@
 /* layerroute.c - whole layers for whole sequences: its beginning decides which layers a text needs
 
-   After LayerRoute, 2026, arXiv:2606.01838. Every layer but the first has a router that looks at a sequence and says yes
-   or no for all of it. The gate is hard, and its gradient that of the sigmoid (straight-through):
+   After LayerRoute, 2026, arXiv:2606.01838. Every layer but the first has a router that looks at a sequence and says
+   yes or no for all of it. The gate is hard, and its gradient that of the sigmoid (straight-through):
 
       z = w . mean(rows of the first PROMPT tokens) + b,   g = [z > 0],   dg/dz := sigmoid'(z)
       x <- x + g f(x),   loss + PULL (mean g - SHARE)^2
 
-   A decision that has seen the whole sequence would not be causal, in training neither: the loss of an early token would
-   profit from later ones. So only the first PROMPT tokens are looked at, and these go through every layer themselves,
-   whatever they decide: causal as it is, for a text of at least PROMPT tokens. In training all rows go through, those of
-   a 'no' times 0, so that the gate learns from both; when the model runs, a 'no' is not computed. What later tokens
-   attend to in such a layer: nothing, for they are not computed either; within the prompt, the prompt.
+   A decision that has seen the whole sequence would not be causal, in training neither: the loss of an early token
+   would profit from later ones. So only the first PROMPT tokens are looked at, and these go through every layer
+   themselves, whatever they decide: causal as it is, for a text of at least PROMPT tokens. In training all rows go
+   through, those of a 'no' times 0, so that the gate learns from both; when the model runs, a 'no' is not computed.
+   What later tokens attend to in such a layer: nothing, for they are not computed either; within the prompt, the
+   prompt.
 
    Not as there: trained from scratch, not as an adapter to a trained model; the mean over the prompt only. */
 #include "variants.h"

@@ -1,14 +1,14 @@
 /* mor_expert.c - Mixture-of-Recursions, expert-choice: one block, used again on fewer and fewer tokens
 
-   Bae et al. 2025, arXiv:2507.10524. A first and a last layer of their own, between them one block that is used R times.
-   Each use takes of the tokens that the use before took those with the highest scores, so that of R uses the r-th
-   (counted from 0) sees (R - r) / R of all tokens:
+   Bae et al. 2025, arXiv:2507.10524. A first and a last layer of their own, between them one block that is used R
+   times. Each use takes of the tokens that the use before took those with the highest scores, so that of R uses the
+   r-th (counted from 0) sees (R - r) / R of all tokens:
 
       x_i <- x_i + sigmoid(r_i) f(X~)_i  for the rows taken;   X~: these rows
 
-   The highest scores look ahead. The auxiliary loss of that paper trains the router itself to separate those that are
-   taken from those that are not, and when the model runs a score above 0 decides. What later tokens attend to: at each
-   use the rows that it takes.
+   The highest scores look ahead. The auxiliary loss of that paper trains the router itself to separate those that
+   are taken from those that are not, and when the model runs a score above 0 decides. What later tokens attend to:
+   at each use the rows that it takes.
 
    Not as there: plain sigmoid, without the factor 0.1; keys and values are made anew at every use. */
 #include "variants.h"

@@ -1,12 +1,12 @@
 /* mor_token.c - Mixture-of-Recursions, token-choice: every token says at once how often it wants the block
 
-   Bae et al. 2025, arXiv:2507.10524. A first and a last layer of their own, between them one block that is used up to R
-   times. After the first layer a token chooses its number of uses, the likeliest of p = softmax(x W), W [d, R]:
+   Bae et al. 2025, arXiv:2507.10524. A first and a last layer of their own, between them one block that is used up
+   to R times. After the first layer a token chooses its number of uses, the likeliest of p = softmax(x W), W [d, R]:
 
       x_i <- x_i + f(X~)_i,  and at its last use, number e:  x_i + p_ie f(X~)_i
 
-   X~: the rows that want this use. The loss that balances the choices keeps all tokens from taking the same. Causal as it
-   is: a token chooses by its own row. What later tokens attend to: at each use the rows that it takes.
+   X~: the rows that want this use. The loss that balances the choices keeps all tokens from taking the same. Causal
+   as it is: a token chooses by its own row. What later tokens attend to: at each use the rows that it takes.
 
    Not as there: keys and values are made anew at every use. */
 #include "variants.h"

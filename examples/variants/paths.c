@@ -1,16 +1,16 @@
 /* paths.c - different computations, each at its price: a block, an MLP, a memory, nothing
 
-   Raposo et al. 2024, arXiv:2404.02258, in its discussion: tokens might be routed among more kinds of computation than
-   'block' and 'nothing', such as a look-up in a memory. Here every second layer has four paths, and each token takes the
-   likeliest one, e, of p = softmax(x W):
+   Raposo et al. 2024, arXiv:2404.02258, in its discussion: tokens might be routed among more kinds of computation
+   than 'block' and 'nothing', such as a look-up in a memory. Here every second layer has four paths, and each token
+   takes the likeliest one, e, of p = softmax(x W):
 
-      x_i <- x_i + p_ie f_e(x)_i     f: attention and MLP among those who chose it; an MLP; softmax(q K^T) V, with K and V
-                                     learned; 0
+      x_i <- x_i + p_ie f_e(x)_i     f: attention and MLP among those who chose it; an MLP; softmax(q K^T) V, with K
+                                     and V learned; 0
       loss + PRICE mean(sum_e p_e cost_e) + BALANCE balance(p)
 
    cost: the FLOPs of a path, in those of a block. Causal as it is: a token chooses by its own row. What later tokens
-   attend to in such a layer: the rows that took the block. The memory is that of key-value networks (product keys, which
-   make it large: Lample et al. 2019, arXiv:1907.05242). */
+   attend to in such a layer: the rows that took the block. The memory is that of key-value networks (product keys,
+   which make it large: Lample et al. 2019, arXiv:1907.05242). */
 #include "variants.h"
 
 enum { BLOCK, MLP, MEMORY, NOTHING, PATHS, SLOTS = 32 };

@@ -1,7 +1,7 @@
 /* variants.h - what the programs of this folder share: text, parameters, building blocks, training, the table's line
 
-   Each program is one way of spending less on some tokens than on others, written with the public ops of mod.h. Such a
-   variant is a function that is given tokens and gives logits:
+   Each program is one way of spending less on some tokens than on others, written with the public ops of mod.h. Such
+   a variant is a function that is given tokens and gives logits:
 
       static mod_tensor *forward(net *n)
       {
@@ -15,13 +15,14 @@
          return variant_main(&dense, argc, argv);
       }
 
-   It reads n->training. 1: it learns, may look at later tokens, and adds what it wants to be small with add_loss. 0: what
-   becomes of a token may depend on that token and on earlier ones only; what a row costs is counted in this mode.
+   It reads n->training. 1: it learns, may look at later tokens, and adds what it wants to be small with add_loss. 0:
+   what becomes of a token may depend on that token and on earlier ones only; what a row costs is counted in this
+   mode.
 
-   variant_main runs it first on a measuring tape: there weight() notes which parameters there are, and the tape how much
-   memory is needed. Then it trains, evaluates on held-out text, checks that no logit depends on a later token (if one
-   does, the exit status is 1), and prints a line. Text, batches, steps and width are the same for all; all but the speed
-   is the same on every machine.
+   variant_main runs it first on a measuring tape: there weight() notes which parameters there are, and the tape how
+   much memory is needed. Then it trains, evaluates on held-out text, checks that no logit depends on a later token
+   (if one does, the exit status is 1), and prints a line. Text, batches, steps and width are the same for all; all
+   but the speed is the same in every run, for any number of threads.
 
    To build one: cc -O2 exit.c library.c -lm; library.c is mod.h's implementation. C99. */
 #ifndef VARIANTS_H
@@ -212,7 +213,7 @@ static inline mod_tensor *constant(net *n, int rows, int columns, int one)
 static inline mod_tensor *by_rows(net *n, mod_tensor *x, int columns, void (*forward)(mod_tape *, mod_tensor *))
 {
    mod_custom_desc d = {0};
-   if (!x) return NULL;
+   if (!x) return NULL; /* the tape has failed before */
    d.n_in = 1; d.in[0] = x;
    d.n_dim = 2; d.dim[0] = x->dim[0]; d.dim[1] = columns;
    d.by_rows = 1;
@@ -318,29 +319,31 @@ static inline mod_tensor *model_forward(net *n, mod_select select)
 
 /* ---- the text ---------------------------------------------------------------------------------------------------- */
 
+static inline int draw(uint64_t *drawn, uint64_t below) { return (int)(mod_random_bits(1, 7, (*drawn)++) % below); }
+
 /* A text from a seed, of passages of four kinds: sentences, counting, sums, and who has what. Some bytes are easy to
    foretell, some hard, some not at all. */
 static inline size_t make_text(char *text, size_t room)
 {
    static const char *const who[] = {"ann", "bob", "cleo", "dan"}, *const how[] = {"old", "small", "red", "quick"};
-   static const char *const what[] = {"fox", "owl", "house", "river"}, *const does[] = {"sees", "likes", "finds", "leaves"};
-   uint64_t draw = 0;
+   static const char *const what[] = {"fox", "owl", "house", "river"}, *const does[] = {"sees", "likes", "has", "is"};
+   uint64_t drawn = 0;
    size_t at = 0;
-#define DRAW(m) ((int)(mod_random_bits(1, 7, draw++) % (m)))
    while (at + 12 * 64 < room) {
-      int kind = DRAW(4), number = DRAW(50), step = 1 + DRAW(5), has[4];
-      for (int i = 0; i < 4; ++i) has[i] = DRAW(10);
+      int kind = draw(&drawn, 4), number = draw(&drawn, 50), step = 1 + draw(&drawn, 5), has[4];
+      for (int i = 0; i < 4; ++i) has[i] = draw(&drawn, 10);
       for (int i = 0; i < 12; ++i) {
-         int a = DRAW(4), b = DRAW(4), c = DRAW(4), d = DRAW(4), x = DRAW(50), y = DRAW(50);
+         int word[4], x = draw(&drawn, 50), y = draw(&drawn, 50);
          char *to = text + at;
-         if (kind == 0) at += (size_t)sprintf(to, "the %s %s %s %s. ", how[a], what[b], does[c], who[d]);
+         for (int w = 0; w < 4; ++w) word[w] = draw(&drawn, 4);
+         if (kind == 0) at += (size_t)sprintf(to, "the %s %s %s %s. ", how[word[0]], what[word[1]], does[word[2]],
+                                             who[word[3]]);
          if (kind == 1) at += (size_t)sprintf(to, "%d ", number + i * step);
          if (kind == 2) at += (size_t)sprintf(to, "%d+%d=%d; ", x, y, x + y);
-         if (kind == 3) at += (size_t)sprintf(to, "%s has %d, ", who[a], has[a]);
+         if (kind == 3) at += (size_t)sprintf(to, "%s has %d, ", who[word[0]], has[word[0]]);
       }
       text[at++] = '\n';
    }
-#undef DRAW
    return at;
 }
 
@@ -383,10 +386,11 @@ static inline void *memory(size_t count, size_t size)
 static inline void read_windows(run *r, const net *n, int part, uint64_t first)
 {
    for (int s = 0; s < n->seqs; ++s) {
-      text_error err = {"there is no such window", 0, NULL};
+      text_error err;
       uint64_t i = first + (uint64_t)s, at = part == TEXT_TRAIN
          ? text_draw(&r->text, part, n->length, 1, i) : text_spread(&r->text, part, n->length, i, (uint64_t)r->windows);
-      must(text_read(&r->text, at, n->length, r->tokens + s * n->length, r->targets + s * n->length, &err), &err.message);
+      int *tokens = r->tokens + s * n->length, *targets = r->targets + s * n->length;
+      must(text_read(&r->text, at, n->length, tokens, targets, &err), &err.message);
    }
 }
 
@@ -462,7 +466,8 @@ static inline void train(run *r, net *n, const variant *v)
 {
    mod_error err;
    mod_train_desc how = {0};
-   how.steps = n->steps; how.warmup = n->steps / 10; how.lr = 3e-3; how.clip_norm = 1; how.n_threads = n->threads;
+   how.steps = n->steps; how.warmup = n->steps / 10; how.lr = r->quick ? 1e-2 : 3e-3; how.clip_norm = 1;
+   how.n_threads = n->threads;
    how = mod_train_resolve(&how, NULL);
    double start = seconds_now();
    for (int step = 0; step < n->steps; ++step) {
@@ -569,7 +574,7 @@ static inline int variant_main(const variant *v, int argc, char **argv)
       {"--quick", NULL, OPTION_FLAG, &r.quick, 0, 0, NULL, "a small model and few steps, to see that it works"},
       {"--steps", "N", OPTION_INT, &r.steps, 1, 1e6, NULL, "training steps"},
       {"--data", "FILE", OPTION_TEXT, &r.data, 0, 0, NULL, "another text than the one made from a seed"},
-      {"--threads", "N", OPTION_INT, &n.threads, 1, 1024, NULL, "of this program                             (default 1)"},
+      {"--threads", "N", OPTION_INT, &n.threads, 1, 1024, NULL, "how many                           (default 1)"},
       {"--map", "FILE", OPTION_TEXT, &r.map, 0, 0, NULL, "which token went through which layer, as text"},
       {"--svg", "FILE", OPTION_TEXT, &r.svg, 0, 0, NULL, "the same as a picture"},
       {"--heading", NULL, OPTION_FLAG, &r.heading, 0, 0, NULL, "print the table's heading, and no more"},
@@ -585,7 +590,7 @@ static inline int variant_main(const variant *v, int argc, char **argv)
    }
    if (!n.threads) n.threads = 1;
    n.layers = 6; n.width = r.quick ? 16 : 48; n.heads = r.quick ? 2 : 3; n.length = r.quick ? 48 : 128;
-   n.seqs = r.quick ? 4 : 8; n.steps = r.steps ? r.steps : r.quick ? 20 : 600;
+   n.seqs = r.quick ? 4 : 8; n.steps = r.steps ? r.steps : r.quick ? 100 : 600;
    r.windows = r.quick ? 8 : 64;
    if (r.heading) {
       print_heading(&r, &n);
