@@ -6,15 +6,15 @@
       g_i = sigmoid(w . x_i + b),   x_i <- x_i + g_i branch(x)_i,   loss + SPARSE mean(g^2)
 
    In training a branch takes the share of the tokens with the largest gates, a share that falls from all to BUDGET.
-   These look ahead; so each branch remembers the smallest gate that got in (a running mean over the steps), and when
-   the model runs a gate above it gets in: causal by a threshold. (The first layer's branches take every token.) What
-   later tokens attend to for a token that leaves out the attention: its keys and values of the layer below.
+   These look ahead; so each branch remembers the smallest gate that got in (a running mean over the sequences), and
+   when the model runs a gate above it gets in: causal by a threshold. (The first layer's branches take every token.)
+   What later tokens attend to for a token that leaves out the attention: its keys and values of the layer below.
 
    Not as there: one number as a gate instead of a vector; trained from scratch, not on top of a trained model;
    thresholds from training instead of a quantile of the text at hand. */
 #include "variants.h"
 
-static const double BUDGET = 0.6, SPARSE = 0.02, SLOWLY = 0.95;
+static const double BUDGET = 0.6, SPARSE = 0.02, SLOWLY = 0.99;
 enum { ATTENTION, MLP, BRANCHES };
 
 /* The rows that branch number `branch` takes, and their gates. */
@@ -30,9 +30,9 @@ static const mod_rows *choose(net *n, int branch, mod_tensor *x, mod_tensor **ga
       else in = mod_rows_threshold(t, n->rows, g, least[branch]);
    }
    *gate = mod_gather(t, g, in);
-   if (n->training && !n->measuring && *gate) {
+   for (int s = 0; n->training && !n->measuring && *gate && s < n->seqs; ++s) {
       double smallest = 1;
-      for (int i = 0; i < in->n; ++i) smallest = fmin(smallest, (double)(*gate)->data[i]);
+      for (int i = in->start[s]; i < in->start[s + 1]; ++i) smallest = fmin(smallest, (double)(*gate)->data[i]);
       least[branch] = SLOWLY * least[branch] + (1 - SLOWLY) * smallest;
    }
    return in;

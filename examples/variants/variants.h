@@ -401,7 +401,7 @@ static inline void open_text(run *r, net *n)
    if (r->data) {
       desc.paths = &r->data; desc.n_paths = 1;
    } else {
-      char *made = (char *)memory(TEXT_BYTES, 1); /* which stays */
+      static char made[TEXT_BYTES];
       desc.n_bytes = make_text(made, TEXT_BYTES);
       desc.bytes = made;
    }
@@ -590,7 +590,7 @@ static inline int variant_main(const variant *v, int argc, char **argv)
    }
    if (!n.threads) n.threads = 1;
    n.layers = 6; n.width = r.quick ? 16 : 48; n.heads = r.quick ? 2 : 3; n.length = r.quick ? 48 : 128;
-   n.seqs = r.quick ? 4 : 8; n.steps = r.steps ? r.steps : r.quick ? 100 : 600;
+   n.seqs = r.quick ? 4 : 8; n.steps = r.steps ? r.steps : r.quick ? 150 : 600;
    r.windows = r.quick ? 8 : 64;
    if (r.heading) {
       print_heading(&r, &n);
