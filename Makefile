@@ -109,7 +109,7 @@ help:
 	@echo 'make         builds the examples into $(BUILD)/'
 	@echo 'make run     trains a small model on text, samples from it, shows its routes (examples/lm.c)'
 	@echo 'make variants   early exit, recursions, gates and others beside MoD, as programs on the public API: a table,'
-	@echo '             7 minutes (QUICK=1: in seconds, and then the numbers mean nothing)'
+	@echo '             7 to 9 minutes (QUICK=1: in seconds, and then the numbers mean nothing)'
 	@echo 'make test    builds and runs the tests: one compiler is enough, under 5 minutes'
 	@echo 'make check   strict builds, standards, sanitizers, symbols, other compilers and processors, some 16 minutes;'
 	@echo '             what is not installed is skipped (tests/deps.sh installs it with apt)'
