@@ -40,7 +40,7 @@ EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/*.c))
 TESTS    := $(patsubst tests/%.c,$(BUILD)/%,$(filter-out %_f64.c,$(wildcard tests/test_*.c)))
 
 # Programs that share one object with the library in it: examples/variants/.
-VARIANTS := $(patsubst examples/variants/%.c,$(BUILD)/variants/%,$(filter-out %/library.c,$(wildcard examples/variants/*.c)))
+VARIANTS := $(filter-out %/library,$(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/variants/*.c)))
 
 # The bits must not depend on language or level: tests/test_hash.c in each of these forms.
 HASH_C   := $(foreach std,c99 gnu17,$(foreach level,O0 O2 O3,$(BUILD)/test_hash-$(std)-$(level)))

@@ -1,6 +1,6 @@
 #!/bin/sh
-# variants.sh - examples/variants in their quick form: each runs, gives the same line twice, and does not look ahead when
-# it runs; those whose training does are caught at it. VARIANTS: where the programs are (default build/variants).
+# variants.sh - examples/variants in their quick form: each runs, gives the same line twice, and does not look ahead
+# when it runs; those whose training does are caught at it. VARIANTS: where the programs are (default build/variants).
 cd "$(dirname "$0")/.." || exit 1
 dir=${VARIANTS:-build/variants}
 out=build/variants.test
@@ -49,7 +49,7 @@ if [ "$(wc -l <$out/maps)" -eq 8 ]; then ok; else bad "the maps: $(wc -l <$out/m
 for v in dense mod exit act mor_expert mor_token gateskip layerroute colt5 paths; do
    status 0 $v "$dir/$v" --quick --threads 2
    cut -c 1-55 $out/out >$out/again
-   if grep -q -x -F -f $out/again $out/lines; then ok; else bad "$v: another line than in the table: $(cat $out/again)"; fi
+   if grep -q -x -F -f $out/again $out/lines; then ok; else bad "$v: not the table's line: $(cat $out/again)"; fi
    case $v in
    mod | mor_expert | gateskip | colt5)
       status 1 "$v looks ahead in training" "$dir/$v" --quick --steps 20 --look-ahead
