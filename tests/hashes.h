@@ -4,6 +4,7 @@
 
 #define HASH_WEIGHTS 0x7ac624b496deb66eull /* all weights after 50 steps */
 #define HASH_TOKENS 0x30fd09c482f679c3ull  /* 100 sampled tokens */
+#define HASH_SCHEMES 0x0ull /* a block of every other scheme: weights, logits, thresholds */
 
 /* tests/checkpoint-v1.safetensors: logits in causal mode; all weights after five more steps */
 #define HASH_CHECKPOINT_LOGITS 0xa00f563d8cd35abeull

@@ -1,5 +1,5 @@
-/* test_hash.c - the same bits everywhere: one hash of the weights after 50 steps, one of 100 sampled tokens.
-   C99 that is also C++11. `test_hash --print` prints the two hashes; `test_hash --threads N` trains with N threads;
+/* test_hash.c - the same bits everywhere: one hash of the weights after 50 steps, one of 100 sampled tokens, one of a
+   model with a block of every other scheme. C99 that is also C++11. `test_hash --print` prints the three hashes; `test_hash --threads N` trains with N threads;
    `test_hash --levels` prints the instruction sets that this build and this processor have, the best last. The
    variable MOD_TEST_SIMD of the environment is one of them, to be used instead of the best. */
 #define MOD_IMPLEMENTATION
@@ -36,6 +36,88 @@ static int has_level(mod_simd level)
    tape = mod_tape_create(&desc, 65536, NULL, NULL);
    mod_tape_destroy(tape);
    return tape != NULL;
+}
+
+enum { SCHEMES = 6, SCHEME_STEPS = 12 };
+
+/* Every scheme but the default in a block of its own: trained, then fed to a session. The weights, thresholds and logits
+   after that, in one hash. */
+static uint64_t schemes_hash(mod_simd simd, int n_threads)
+{
+   mod_error err;
+   mod_config cfg;
+   mod_block_config blocks[SCHEMES];
+   mod_train_desc how;
+   mod_session_desc session;
+   int tokens[BATCH * CONTEXT], targets[BATCH * CONTEXT];
+   size_t n_params, n_theta;
+   uint64_t hash = 0;
+   memset(&cfg, 0, sizeof cfg);
+   memset(blocks, 0, sizeof blocks);
+   memset(&how, 0, sizeof how);
+   memset(&session, 0, sizeof session);
+   cfg.vocab_size = VOCAB;
+   cfg.context = CONTEXT;
+   cfg.n_layers = SCHEMES;
+   cfg.d_model = 16;
+   cfg.n_heads = 2;
+   cfg.capacity = 0.5;
+   cfg.select = MOD_SELECT_ALL;
+   cfg.causal = MOD_CAUSAL_BOTH;
+   cfg.gate = MOD_GATE_TANH;
+   cfg.bypass = MOD_BYPASS_GATED;
+   cfg.n_experts = 3;
+   cfg.choices = 2;
+   cfg.blocks = blocks;
+   blocks[0].mlp = MOD_MLP_MOE; /* token-choice, top-2 */
+   blocks[1].select = MOD_SELECT_LEARNED; /* staged MoDE, gated bypass */
+   blocks[1].mlp = MOD_MLP_MOE;
+   blocks[2].mlp = MOD_MLP_MODE;
+   blocks[3].select = MOD_SELECT_TOKEN;
+   blocks[4].kv_select = MOD_SELECT_LEARNED;
+   blocks[5].select = MOD_SELECT_EVERY;
+   blocks[5].kv_select = MOD_SELECT_STOCHASTIC;
+   how.n_seqs = BATCH;
+   how.steps = SCHEME_STEPS;
+   how.lr = 4e-3;
+   how.dropout = 0.1;
+   how.capacity_warmup = 4;
+   how.threshold_decay = 0.9;
+   how.n_threads = n_threads;
+   how.simd = session.simd = simd;
+   session.chunk = 7;
+   mod_model *model = mod_model_create(&cfg, NULL, &err);
+   if (!CHECK(model != NULL)) return 0;
+   CHECK(mod_model_randomize(model, 2, NULL) == MOD_RESULT_OK);
+   mod_trainer *trainer = mod_trainer_create(model, &how, NULL, &err);
+   mod_session *decoder = mod_session_create(model, &session, NULL, &err);
+   if (CHECK(trainer && decoder)) {
+      mod_batch batch;
+      memset(&batch, 0, sizeof batch);
+      batch.n_seqs = BATCH;
+      batch.length = CONTEXT;
+      batch.tokens = tokens;
+      batch.targets = targets;
+      for (int step = 0; step < SCHEME_STEPS; ++step) {
+         for (int i = 0; i < BATCH * CONTEXT; ++i) {
+            tokens[i] = text[(step * 977 + i / CONTEXT * 331 + i % CONTEXT) % (TEXT - 1)];
+            targets[i] = text[(step * 977 + i / CONTEXT * 331 + i % CONTEXT) % (TEXT - 1) + 1];
+         }
+         CHECKF(mod_train_step(trainer, &batch, NULL, &err) == MOD_RESULT_OK, "%s", err.message);
+      }
+      CHECKF(mod_session_feed(decoder, tokens, CONTEXT, &err) == MOD_RESULT_OK, "%s", err.message);
+      const mod_real *params = mod_model_params(model, &n_params), *logits = mod_session_logits(decoder);
+      n_theta = (size_t)mod_config_paths(&cfg) * SCHEMES;
+      hash = test_hash_f32(params, n_params) ^ test_hash_f32(logits, VOCAB) * 3;
+      for (size_t i = 0; i < n_theta; ++i) {
+         float theta = (float)mod_model_thresholds(model)[i];
+         hash = hash * 31 + test_hash_f32(&theta, 1);
+      }
+   }
+   mod_session_destroy(decoder);
+   mod_trainer_destroy(trainer);
+   mod_model_destroy(model);
+   return hash;
 }
 
 int main(int argc, char **argv)
@@ -156,12 +238,15 @@ int main(int argc, char **argv)
 
    const mod_real *weights = mod_model_params(model, &n_params);
    uint64_t weights_hash = test_hash_f32(weights, n_params), tokens_hash = test_hash_int(out + PROMPT, SAMPLES);
+   uint64_t schemes = schemes_hash(simd, how.n_threads);
    if (print) {
-      printf("0x%016llx 0x%016llx\n", (unsigned long long)weights_hash, (unsigned long long)tokens_hash);
+      printf("0x%016llx 0x%016llx 0x%016llx\n", (unsigned long long)weights_hash, (unsigned long long)tokens_hash,
+             (unsigned long long)schemes);
       if (test_failed) return test_end();
    } else {
       CHECKF(weights_hash == HASH_WEIGHTS, "0x%016llx", (unsigned long long)weights_hash);
       CHECKF(tokens_hash == HASH_TOKENS, "0x%016llx", (unsigned long long)tokens_hash);
+      CHECKF(schemes == HASH_SCHEMES, "0x%016llx", (unsigned long long)schemes);
    }
    mod_tape_destroy(tape);
    mod_trainer_destroy(trainer);
