@@ -70,7 +70,8 @@ static mod_rows *chosen_of(mod_tape *t, int choices, int ragged)
 {
    mod_rows *out[2] = {NULL, NULL}, *every = ragged ? all(t) : full(t);
    mod_tensor *r = leaf(t, wish, NULL, 12, 3);
-   return mod_rows_choose(t, every, ragged ? mod_gather(t, r, every) : r, choices, 2, 2, NULL, NULL, out) ? out[0] : NULL;
+   if (ragged) r = mod_gather(t, r, every);
+   return mod_rows_choose(t, every, r, choices, 2, 2, NULL, NULL, out) ? out[0] : NULL;
 }
 static const int chosen_rows[5] = {0, 1, 5, 9, 11}, chosen_all_rows[4] = {0, 1, 9, 10};
 
@@ -743,7 +744,8 @@ static void check_softmax_of_two(void)
          desc.n_threads = threads;
          mod_tape *tape = mod_tape_create(&desc, TAPE_BYTES, NULL, &err);
          if (!HOLDS(tape != NULL, err.message)) return;
-         mod_tensor *p = mod_softmax(tape, leaf(tape, pair, NULL, N, 2)), *s = mod_sigmoid(tape, leaf(tape, r, NULL, N, 1));
+         mod_tensor *p = mod_softmax(tape, leaf(tape, pair, NULL, N, 2));
+         mod_tensor *s = mod_sigmoid(tape, leaf(tape, r, NULL, N, 1));
          mod_tensor *q = mod_softmax(tape, leaf(tape, turned, NULL, N, 2));
          int wrong = 0, sums = 0;
          for (int i = 0; i < N && p && q && s; ++i) {
@@ -825,7 +827,8 @@ static void check_dropout(void)
    /* Gathered before or after: the same rows. Sequences in other batches, with their ids: the same rows. Shorter
       sequences: the same rows, as far as they go. */
    mod_tape_reset(tape);
-   mod_rows *rows = mod_rows_make(tape, S, L, NULL), *kept = mod_rows_threshold(tape, rows, leaf(tape, r, NULL, N, 1), 0);
+   mod_rows *rows = mod_rows_make(tape, S, L, NULL);
+   mod_rows *kept = mod_rows_threshold(tape, rows, leaf(tape, r, NULL, N, 1), 0);
    mod_rows *top = mod_rows_topk(tape, kept, mod_gather(tape, leaf(tape, r, NULL, N, 1), kept), 0.4);
    mod_tensor *whole = leaf(tape, x, NULL, N, D), *g = mod_gather(tape, whole, kept);
    mod_tensor *before = mod_dropout(tape, g, kept, 0.5, 1, 2, 3);
@@ -1105,8 +1108,8 @@ static void check_choose(mod_tape *tape)
    int wrong = 0, dropped = 0, lengths[SEQS];
    for (int round = 0; round < 300; ++round) {
       int n_seqs = 1 + test_below(SEQS), length = 1 + test_below(L), paths = 1 + test_below(P), ragged = round % 2;
-      int n_experts = 1 + test_below(paths), choices = 1 + test_below(paths), slots = test_below(length + 3), at[P] = {0};
-      int chosen[SEQS * P + 1], want[SEQS * P], room[P], path[L * P], slot[L * P], used[P + 1];
+      int n_experts = 1 + test_below(paths), choices = 1 + test_below(paths), slots = test_below(length + 3);
+      int at[P] = {0}, chosen[SEQS * P + 1], want[SEQS * P], room[P], path[L * P], slot[L * P], used[P + 1];
       mod_rows *out[P + 1];
       if (round % 10 == 0) slots = 0;
       for (int s = 0; s < n_seqs; ++s) lengths[s] = test_below(length + 1);
@@ -1216,8 +1219,8 @@ static void check_choose(mod_tape *tape)
    int chosen[4] = {0, 0, 0, 0};
    bad_score[2 * (4 + 3) + 1] = NAN;
    mod_tape_reset(tape);
-   CHECK(!mod_rows_choose(tape, mod_rows_make(tape, 2, 4, NULL), leaf(tape, bad_score, NULL, 8, 2), 1, 2, 2, NULL, chosen,
-                          out));
+   CHECK(!mod_rows_choose(tape, mod_rows_make(tape, 2, 4, NULL), leaf(tape, bad_score, NULL, 8, 2), 1, 2, 2, NULL,
+                          chosen, out));
    CHECK(mod_tape_status(tape, &err) == MOD_RESULT_NUMERIC && err.where == 3);
    int used[2] = {1, 0};
    mod_tape_reset(tape);
@@ -1992,8 +1995,9 @@ static const void *choose_of(mod_tape *t, int rows, int paths, int choices, int 
 {
    static int used[8];
    mod_rows *out[8];
-   return mod_rows_choose(t, full(t), A(t, rows, paths), choices, n_experts, slots, carried ? used : NULL, NULL, out) ? t
-                                                                                                                   : NULL;
+   int made = mod_rows_choose(t, full(t), A(t, rows, paths), choices, n_experts, slots, carried ? used : NULL, NULL,
+                              out);
+   return made ? t : NULL;
 }
 BAD(choose_rows, choose_of(t, 11, 3, 1, 2, 4, 0))
 BAD(choose_choices, choose_of(t, 12, 3, 4, 2, 4, 0))

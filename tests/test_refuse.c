@@ -590,7 +590,7 @@ static void row_mod_config_check(void)
    cfg.position = MOD_POSITION_LEARNED;
    ACCEPTED(mod_config_check(&cfg, e));
 
-   for (int b = 0; b < 2; ++b) { /* the list of blocks: which one is named in err.block, and its field in the sentence */
+   for (int b = 0; b < 2; ++b) { /* the list of blocks: err.block says which, the sentence names the field */
       static const double share[] = {NAN_, INF_, -INF_, -0.1, 1.5};
       static const struct {
          const char *name;
@@ -1549,7 +1549,8 @@ static void row_mod_rows_choose(void)
    }
    OP_REFUSED(MOD_RESULT_ARG, mod_rows_choose(T, two, c, 1, 2, -1, used, chosen, experts) ? T : NULL);
    OP_REFUSED(MOD_RESULT_ARG, mod_rows_choose(T, two, c, 1, 2, INT32_MIN, used, chosen, experts) ? T : NULL);
-   OP_REFUSED(MOD_RESULT_ARG, mod_rows_choose(T, mod_rows_make(T, 2, 1, NULL), c, 1, 2, 1, used, NULL, experts) ? T : NULL);
+   OP_REFUSED(MOD_RESULT_ARG,
+              mod_rows_choose(T, mod_rows_make(T, 2, 1, NULL), c, 1, 2, 1, used, NULL, experts) ? T : NULL);
    OP_REFUSED(MOD_RESULT_ARG,
               mod_rows_choose(T, two, leaf(2, 2, 0, 0, data_x, NULL), 1, 1, 1, used, chosen, experts) ? T : NULL);
    unwatch();

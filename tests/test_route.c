@@ -251,8 +251,8 @@ static int better(const void *a, const void *b)
 }
 
 /* Token-choice by sorting each row's paths. */
-static void choose_by_sorting(const float *score, int n, int n_paths, int choices, const int *slots, int *used, int *path,
-                              int *slot)
+static void choose_by_sorting(const float *score, int n, int n_paths, int choices, const int *slots, int *used,
+                              int *path, int *slot)
 {
    for (int i = 0; i < n; ++i) {
       int order[PATHS_MAX];
@@ -379,9 +379,10 @@ static void test_choose_nan(void)
                for (int later = at + 1; kind > 4 && later < 7 * n_paths; later += 3) score[later] = NAN;
                for (int i = 0; i < 35; ++i) path[i] = slot[i] = -99;
                for (int e = 0; e < 5; ++e) used[e] = e - 1;
-               int right = mod_route_choose(score, 7, n_paths, choices, kind & 2 ? slots : NULL, used, path, slot, &err) ==
-                              MOD_RESULT_NUMERIC &&
-                           err.code == MOD_RESULT_NUMERIC && err.where == at / n_paths && err.message;
+               const int *room = kind & 2 ? slots : NULL;
+               mod_result result = mod_route_choose(score, 7, n_paths, choices, room, used, path, slot, &err);
+               int right = result == MOD_RESULT_NUMERIC && err.code == result && err.where == at / n_paths &&
+                           err.message;
                for (int i = 0; i < 35; ++i) right = right && path[i] == -99 && slot[i] == -99;
                for (int e = 0; e < 5; ++e) right = right && used[e] == e - 1;
                wrong += !right;

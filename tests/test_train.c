@@ -534,8 +534,8 @@ static void test_adamw_alone(void)
             ref[i] -= lr * (mhat / (sqrt(vhat) + 1e-6) + 0.3 * ref[i]);
          }
          memcpy(was[0], g, sizeof g);
-         CHECKF(mod_adamw(&how, step, w, g, m, v, FLAT, &norm, &err) == MOD_RESULT_OK && err.code == MOD_RESULT_OK, "%s",
-                err.message);
+         CHECKF(mod_adamw(&how, step, w, g, m, v, FLAT, &norm, &err) == MOD_RESULT_OK && err.code == MOD_RESULT_OK,
+                "%s", err.message);
          CHECK(same(was[0], g, FLAT));
          CHECKF(fabs(norm - sqrt(squares)) <= 1e-12 * norm, "%.17g %.17g", norm, sqrt(squares));
          for (int i = 0; i < FLAT; ++i) {
@@ -608,8 +608,8 @@ static void test_adamw_alone(void)
             g[at[i]] = bad[k];
             CHECKF(mod_adamw(&how, 3, w, g, m, v, FLAT, &norm, &err) == MOD_RESULT_NUMERIC &&
                       err.code == MOD_RESULT_NUMERIC && has(err.message, "not finite"), "%d %d", at[i], k);
-            CHECKF(same(was[0], w, FLAT) && same(was[1], m, FLAT) && same(was[2], v, FLAT) && norm == -5, "%d %d", at[i],
-                   k);
+            CHECKF(same(was[0], w, FLAT) && same(was[1], m, FLAT) && same(was[2], v, FLAT) && norm == -5, "%d %d",
+                   at[i], k);
          }
    /* One whose square a float cannot hold would freeze its parameter: refused as well, but clipped it is fine. */
    for (int clip = 0; clip < 2; ++clip) {
@@ -672,8 +672,9 @@ static void test_adamw_like_trainer(void)
                double part;
                CHECK(mod_model_param(model, i, &p, NULL) == MOD_RESULT_OK);
                if (!p.decay) d.weight_decay = 0;
-               CHECK(mod_adamw(&d, step, w + p.offset, g + p.offset, m + p.offset, v + p.offset, p.count, &part, &err) ==
-                     MOD_RESULT_OK);
+               mod_result result = mod_adamw(&d, step, w + p.offset, g + p.offset, m + p.offset, v + p.offset, p.count,
+                                             &part, &err);
+               CHECK(result == MOD_RESULT_OK);
                squares += part * part;
             }
             if (by_tensor) norm = sqrt(squares);
