@@ -698,7 +698,7 @@ MODDEF mod_tensor *mod_stop_grad(mod_tape *tape, mod_tensor *x);
 MODDEF mod_tensor *mod_dropout(mod_tape *tape, mod_tensor *x, const mod_rows *rows, double p, uint64_t seed,
                                uint64_t stream, uint64_t first_id);
 
-/* log sum_j exp(x_ij), along the last dimension -> [rows, 1]. */
+/* log sum_j exp(x_ij), along the last dimension -> [.., 1]. NaN where a row has +inf, or nothing but -inf. */
 MODDEF mod_tensor *mod_logsumexp(mod_tape *tape, mod_tensor *x);
 
 typedef enum mod_pool_kind { MOD_POOL_MEAN, MOD_POOL_LAST } mod_pool_kind;
@@ -891,7 +891,7 @@ MODDEF mod_result mod_model_forward(const mod_model *model, mod_tape *tape, mod_
    come from `batch`. */
 MODDEF mod_result mod_forward_logits(const mod_forward *forward, const mod_batch *batch, mod_real *out, mod_error *err);
 
-/* Sets the thresholds from held-out text: a top-k pass over `batch` (its mode is ignored) on a tape that you have
+/* Sets the thresholds from held-out text: a top-k pass over `batch` (no dropout; its mode is ignored) on a tape that you have
    reset, planned for it in MOD_MODE_TOPK. theta of a block becomes the (k + 1)-th largest of the n deciding logits
    of that pass, k = the capacity of n: at most k lie strictly above. So for every path that decides by a logit; others
    keep theirs. Sessions of the model decide by the new ones at once. On failure the thresholds are as before. */
@@ -5598,6 +5598,7 @@ MODDEF mod_result mod_model_calibrate(mod_model *model, mod_tape *tape, const mo
    p.calibrated = model->measured;
    b = *batch;
    b.mode = MOD_MODE_TOPK;
+   b.dropout = b.least_capacity = 0;
    if ((result = mod__forward_on(&p, model, tape, NULL, &b, &out, err)) != MOD_RESULT_OK) return result;
    if (p.too_few || out.n_tokens == 0) return mod__bad(err, "there are too few tokens to calibrate on");
    memcpy(model->theta, model->measured, bytes);

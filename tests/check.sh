@@ -556,7 +556,7 @@ replay() { # CC
    "$1" -fsanitize=address,undefined "$dir/x.c" -o "$dir/x" 2>/dev/null && "$dir/x" || skip "$1 has no sanitizers here"
    show "$1" -std=c99 -O0 -g -Wall -Wextra -Wshadow -Werror -fno-omit-frame-pointer -fno-sanitize-recover=all \
       -fsanitize=address,undefined,float-cast-overflow -DMOD_FUZZ_MAIN tests/fuzz/fuzz_file.c -o "$dir/replay" -lm
-   show "$dir/replay" tests/fuzz/seeds/file/* tests/checkpoint-v1.safetensors
+   show "$dir/replay" tests/fuzz/seeds/file/* tests/checkpoint-v*.safetensors
    mkdir "$dir/seeds"
    show "$dir/replay" --seeds "$dir/seeds"
    show diff -r tests/fuzz/seeds/file "$dir/seeds"
