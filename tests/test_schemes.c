@@ -1,0 +1,1089 @@
+/* test_schemes.c - what must hold of every way to route: token-choice, controls by position, gated bypass, keys and values
+   apart, experts, both MoDEs; with every kind of head. Decisions, counts, losses, FLOPs and the blocks' equations are
+   worked out once more, in double, from the numbers that a probe sees. */
+#define MOD_IMPLEMENTATION
+#include "../mod.h"
+#include "test.h"
+#include <math.h>
+
+enum {
+   VOCAB = 23, CONTEXT = 24, LAYERS = 3, D = 16, FF = 24, SEQS = 3, LENGTH = 20, ROWS = SEQS * CONTEXT,
+   N_IN = 5, N_OUT = 4, MAX_E = 4, MAX_COLUMNS = 8, MAX_PATHS = 2 + MAX_E
+};
+enum { POISON = VOCAB - 1 }; /* a token that no text has */
+
+/* ---------------------------------------------------------------------------------------------------------------------
+   Schemes
+   ------------------------------------------------------------------------------------------------------------------ */
+
+typedef struct scheme {
+   const char *name;
+   mod_config cfg;
+} scheme;
+
+static const mod_block_config own[LAYERS] = {
+   {.select = MOD_SELECT_TOKEN, .capacity = 0.4, .kv_select = MOD_SELECT_LEARNED, .kv_capacity = 0.6, .mlp = MOD_MLP_MOE},
+   {.select = MOD_SELECT_ALL, .mlp = MOD_MLP_MODE, .choice = MOD_CHOICE_EXPERT, .capacity = 0.7},
+   {.gate = MOD_GATE_SIGMOID, .capacity = 0.6, .mlp = MOD_MLP_PLAIN, .kv_select = MOD_SELECT_EVERY}};
+
+static const scheme schemes[] = {
+   {"token-choice", {.select = MOD_SELECT_TOKEN}},
+   {"token-choice, everything else unusual",
+    {.select = MOD_SELECT_TOKEN, .capacity = 0.3, .norm = MOD_NORM_LAYER, .bias = MOD_BIAS_ON, .n_kv_heads = 2,
+     .position = MOD_POSITION_LEARNED, .head = MOD_HEAD_UNTIED}},
+   {"every fourth", {.select = MOD_SELECT_EVERY, .capacity = 0.3}},
+   {"the first", {.select = MOD_SELECT_FIRST, .n_kv_heads = 1}},
+   {"nobody", {.select = MOD_SELECT_NONE}},
+   {"gated bypass", {.gate = MOD_GATE_TANH, .bypass = MOD_BYPASS_GATED}},
+   {"gated bypass, by the router",
+    {.gate = MOD_GATE_TANH, .gate_scale = 0.6, .bypass = MOD_BYPASS_GATED, .causal = MOD_CAUSAL_ROUTER,
+     .activation = MOD_ACTIVATION_SWIGLU, .capacity = 0.6}},
+   {"memory", {.select = MOD_SELECT_ALL, .kv_select = MOD_SELECT_LEARNED}},
+   {"memory, raw gate, by the router",
+    {.select = MOD_SELECT_ALL, .kv_select = MOD_SELECT_LEARNED, .kv_gate = MOD_GATE_RAW, .n_kv_heads = 2,
+     .causal = MOD_CAUSAL_ROUTER}},
+   {"memory, gate one, both",
+    {.select = MOD_SELECT_ALL, .kv_select = MOD_SELECT_LEARNED, .kv_gate = MOD_GATE_ONE, .causal = MOD_CAUSAL_BOTH}},
+   {"memory, tanh gate, untrained",
+    {.select = MOD_SELECT_ALL, .kv_select = MOD_SELECT_LEARNED, .kv_gate = MOD_GATE_TANH, .causal = MOD_CAUSAL_NONE}},
+   {"all keys", {.kv_select = MOD_SELECT_ALL, .gate = MOD_GATE_SIGMOID}},
+   {"keys and queries by routers of their own", {.kv_select = MOD_SELECT_LEARNED, .causal = MOD_CAUSAL_BOTH, .kv_capacity = 0.3}},
+   {"every third key", {.kv_select = MOD_SELECT_EVERY, .bias = MOD_BIAS_ON, .route_first = 1}},
+   {"random, with the first keys", {.select = MOD_SELECT_STOCHASTIC, .kv_select = MOD_SELECT_FIRST, .kv_capacity = 0.2}},
+   {"no key", {.kv_select = MOD_SELECT_NONE, .bias = MOD_BIAS_ON, .norm = MOD_NORM_LAYER}},
+   {"token-choice with random keys", {.select = MOD_SELECT_TOKEN, .kv_select = MOD_SELECT_STOCHASTIC, .route_first = 1}},
+   {"the first, with learned keys", {.select = MOD_SELECT_FIRST, .kv_select = MOD_SELECT_LEARNED}},
+   {"MoE top-1", {.select = MOD_SELECT_ALL, .mlp = MOD_MLP_MOE}},
+   {"MoE top-2, half the slots",
+    {.select = MOD_SELECT_ALL, .mlp = MOD_MLP_MOE, .choices = 2, .capacity_factor = 0.5, .bias = MOD_BIAS_ON,
+     .activation = MOD_ACTIVATION_SWIGLU}},
+   {"MoE top-1, twice the slots", {.select = MOD_SELECT_ALL, .mlp = MOD_MLP_MOE, .capacity_factor = 2, .n_experts = 3}},
+   {"MoE by the experts", {.select = MOD_SELECT_ALL, .mlp = MOD_MLP_MOE, .choice = MOD_CHOICE_EXPERT}},
+   {"MoE by the experts, two each, both",
+    {.select = MOD_SELECT_ALL, .mlp = MOD_MLP_MOE, .choice = MOD_CHOICE_EXPERT, .capacity_factor = 2,
+     .causal = MOD_CAUSAL_BOTH}},
+   {"MoE by the experts, who take everyone",
+    {.select = MOD_SELECT_ALL, .mlp = MOD_MLP_MOE, .choice = MOD_CHOICE_EXPERT, .capacity_factor = MAX_E}},
+   {"MoE by the experts, by their router",
+    {.select = MOD_SELECT_ALL, .mlp = MOD_MLP_MOE, .choice = MOD_CHOICE_EXPERT, .causal = MOD_CAUSAL_ROUTER}},
+   {"MoE by the experts, untrained",
+    {.select = MOD_SELECT_ALL, .mlp = MOD_MLP_MOE, .choice = MOD_CHOICE_EXPERT, .causal = MOD_CAUSAL_NONE,
+     .activation = MOD_ACTIVATION_RELU, .n_experts = 2}},
+   {"staged", {.mlp = MOD_MLP_MOE, .route_first = 1, .n_experts = 2}},
+   {"staged, by the tokens, top-2",
+    {.mlp = MOD_MLP_MOE, .choice = MOD_CHOICE_TOKEN, .choices = 2, .causal = MOD_CAUSAL_ROUTER, .gate = MOD_GATE_SIGMOID}},
+   {"integrated", {.mlp = MOD_MLP_MODE, .n_noops = 2, .capacity = 0.4}},
+   {"integrated, top-2", {.mlp = MOD_MLP_MODE, .choices = 2, .bias = MOD_BIAS_ON, .norm = MOD_NORM_LAYER}},
+   {"integrated, by the experts",
+    {.mlp = MOD_MLP_MODE, .choice = MOD_CHOICE_EXPERT, .causal = MOD_CAUSAL_BOTH, .n_noops = 1, .n_experts = 3}},
+   {"token-choice, then experts, gated keys",
+    {.select = MOD_SELECT_TOKEN, .mlp = MOD_MLP_MOE, .kv_select = MOD_SELECT_LEARNED, .causal = MOD_CAUSAL_ROUTER}},
+   {"gated bypass, then experts",
+    {.gate = MOD_GATE_TANH, .bypass = MOD_BYPASS_GATED, .mlp = MOD_MLP_MOE, .choice = MOD_CHOICE_TOKEN}},
+   {"each block its own", {.blocks = own, .mlp = MOD_MLP_MOE, .causal = MOD_CAUSAL_BOTH, .head = MOD_HEAD_UNTIED}},
+   {"rows in", {.n_inputs = N_IN, .head = MOD_HEAD_UNTIED, .kv_select = MOD_SELECT_LEARNED, .bias = MOD_BIAS_ON}},
+   {"rows in, class out", {.n_inputs = N_IN, .head = MOD_HEAD_CLASS, .n_outputs = N_OUT, .mlp = MOD_MLP_MOE}},
+   {"numbers out", {.head = MOD_HEAD_REGRESSION, .n_outputs = N_OUT, .select = MOD_SELECT_TOKEN, .bias = MOD_BIAS_ON}},
+   {"encoder, class out",
+    {.mask = MOD_MASK_FULL, .head = MOD_HEAD_CLASS, .n_outputs = N_OUT, .kv_select = MOD_SELECT_LEARNED}},
+   {"encoder, experts, next token", {.mask = MOD_MASK_FULL, .mlp = MOD_MLP_MOE, .bias = MOD_BIAS_ON}},
+};
+enum { N_SCHEMES = sizeof schemes / sizeof schemes[0] };
+
+static mod_config config_of(int i)
+{
+   mod_config cfg = schemes[i].cfg;
+   if (!cfg.n_inputs || cfg.head == MOD_HEAD_UNTIED) cfg.vocab_size = VOCAB;
+   cfg.context = CONTEXT;
+   cfg.n_layers = LAYERS;
+   cfg.d_model = D;
+   cfg.d_ff = FF;
+   cfg.n_heads = 4;
+   if (cfg.capacity == 0) cfg.capacity = 0.5;
+   if (!cfg.route_first) cfg.route_first = 2;
+   cfg.route_every = 1;
+   return mod_config_resolve(&cfg);
+}
+
+static int pooled(const mod_config *c) { return c->head == MOD_HEAD_CLASS || c->head == MOD_HEAD_REGRESSION; }
+static int causal_too(const mod_config *c) { return c->mask == MOD_MASK_CAUSAL; }
+static int outputs(const mod_config *c) { return pooled(c) ? c->n_outputs : c->vocab_size; }
+static int same(const void *a, const void *b, size_t n_floats) { return !memcmp(a, b, n_floats * sizeof(float)); }
+
+/* A model with random numbers in every tensor, gains, biases and predictors too. */
+static mod_model *make(const mod_config *cfg, uint64_t seed)
+{
+   mod_error err;
+   size_t n;
+   mod_model *model = mod_model_create(cfg, NULL, &err);
+   CHECKF(model != NULL, "%s", err.message);
+   if (!model) exit(test_end());
+   CHECK(mod_model_randomize(model, seed, NULL) == MOD_RESULT_OK);
+   float *w = mod_model_params(model, &n);
+   test_state = 88172645463325252ull + seed * 2654435761u; /* the same noise for the same model */
+   for (size_t i = 0; i < n; ++i) w[i] += (float)(0.2 * test_normal());
+   return model;
+}
+
+static int tokens[ROWS], targets[ROWS], classes[SEQS];
+static float inputs[ROWS * N_IN], values[SEQS * N_OUT];
+static const int ragged[SEQS] = {LENGTH, 1, 7}, holes[SEQS] = {0, 13, LENGTH};
+static const int *const lengths_of[3] = {NULL, ragged, holes};
+
+static void fill_batch(void)
+{
+   for (int i = 0; i < ROWS; ++i) tokens[i] = test_below(POISON), targets[i] = test_below(VOCAB + 1) - 1;
+   for (int i = 0; i < SEQS; ++i) classes[i] = test_below(N_OUT);
+   for (int i = 0; i < ROWS * N_IN; ++i) inputs[i] = (float)test_normal();
+   for (int i = 0; i < SEQS * N_OUT; ++i) values[i] = (float)test_normal();
+}
+
+static mod_batch make_batch(const mod_config *cfg, const int *lengths, int mode)
+{
+   mod_batch batch = {0};
+   batch.n_seqs = SEQS;
+   batch.length = LENGTH;
+   if (cfg->n_inputs) batch.inputs = inputs;
+   else batch.tokens = tokens;
+   batch.targets = cfg->head == MOD_HEAD_CLASS ? classes : targets;
+   batch.values = values;
+   if (cfg->head == MOD_HEAD_REGRESSION) batch.targets = NULL;
+   batch.lengths = lengths;
+   batch.mode = mode;
+   batch.seed = 3;
+   return batch;
+}
+
+/* One sequence of a batch as a batch of its own. */
+static mod_batch only(const mod_config *cfg, mod_batch batch, int s, int n)
+{
+   static int length;
+   length = n < 0 ? batch.lengths ? batch.lengths[s] : batch.length : n;
+   if (batch.tokens) batch.tokens += s * batch.length;
+   if (batch.inputs) batch.inputs += s * batch.length * N_IN;
+   if (batch.targets) batch.targets += s * (pooled(cfg) ? 1 : batch.length);
+   if (batch.values) batch.values += s * N_OUT;
+   batch.first_id += (uint64_t)s;
+   batch.n_seqs = 1;
+   batch.lengths = &length;
+   return batch;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------
+   A probe that copies all it sees
+   ------------------------------------------------------------------------------------------------------------------ */
+
+typedef struct selection {
+   int times, n, start[SEQS + 1], index[ROWS];
+} selection;
+
+typedef struct block_seen {
+   int times[MOD_SITE_LOGITS + 1], n, start[SEQS + 1], position[ROWS];
+   float input[ROWS * D], output[ROWS * D], attention[ROWS * D], mlp[ROWS * D], score[ROWS * 2], predictor[ROWS],
+      kv_score[ROWS], kv_predictor[ROWS], expert_score[ROWS * MAX_COLUMNS], expert_predictor[ROWS * MAX_E];
+   selection kept, keys, expert[MAX_E];
+   int n_experts;
+} block_seen;
+
+static block_seen seen[LAYERS + 1];
+
+static void copy_selection(selection *to, const mod_rows *rows)
+{
+   ++to->times;
+   to->n = rows->n;
+   memcpy(to->start, rows->start, sizeof(int) * (size_t)(rows->n_seqs + 1));
+   for (int i = 0; i < rows->n; ++i) to->index[i] = rows->index ? rows->index[i] : i; /* all rows have no index */
+}
+
+static void probe(void *user, int block, mod_site site, const mod_rows *rows, const mod_tensor *x)
+{
+   block_seen *b = (block_seen *)user + block;
+   float *const to[MOD_SITE_LOGITS + 1] = {
+      [MOD_SITE_INPUT] = b->input, [MOD_SITE_SCORE] = b->score, [MOD_SITE_PREDICTOR] = b->predictor,
+      [MOD_SITE_ATTENTION] = b->attention, [MOD_SITE_MLP] = b->mlp, [MOD_SITE_OUTPUT] = b->output,
+      [MOD_SITE_KV_SCORE] = b->kv_score, [MOD_SITE_KV_PREDICTOR] = b->kv_predictor,
+      [MOD_SITE_EXPERT_SCORE] = b->expert_score, [MOD_SITE_EXPERT_PREDICTOR] = b->expert_predictor};
+   ++b->times[site];
+   if (to[site]) memcpy(to[site], x->data, sizeof(float) * (size_t)(x->dim[0] * x->dim[1]));
+   if (site == MOD_SITE_INPUT) {
+      b->n = rows->n;
+      memcpy(b->start, rows->start, sizeof(int) * (size_t)(rows->n_seqs + 1));
+      memcpy(b->position, rows->position, sizeof(int) * (size_t)rows->n);
+   }
+   if (site == MOD_SITE_KEPT) copy_selection(&b->kept, rows);
+   if (site == MOD_SITE_KV_KEPT) copy_selection(&b->keys, rows);
+   if (site == MOD_SITE_EXPERT_KEPT) copy_selection(&b->expert[b->n_experts++], rows);
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------
+   The rules once more
+   ------------------------------------------------------------------------------------------------------------------ */
+
+enum { BLOCK, KV, EXPERTS };
+
+/* A router as the config says: how many logits, how many of them take rows, and how. */
+typedef struct rule {
+   int columns, paths, path, by_token, decides, predictor, loss;
+   double share;
+} rule;
+
+static rule rule_of(const mod_config *c, int l, int which)
+{
+   mod_block_config b = mod_config_block(c, l);
+   rule r = {0};
+   int mode = b.mlp == MOD_MLP_MODE;
+   if (which == BLOCK && b.select == MOD_SELECT_LEARNED) r = (rule){.columns = 1, .share = b.capacity};
+   if (which == BLOCK && b.select == MOD_SELECT_TOKEN) r = (rule){.columns = 2, .share = b.capacity, .by_token = 1};
+   if (which == KV && b.kv_select == MOD_SELECT_LEARNED) r = (rule){.columns = 1, .share = b.kv_capacity};
+   if (which == EXPERTS && b.mlp != MOD_MLP_PLAIN)
+      r = (rule){.columns = c->n_experts + (mode ? c->n_noops : 0), .by_token = b.choice == MOD_CHOICE_TOKEN,
+                 .share = (mode ? b.capacity : c->capacity_factor) / c->n_experts};
+   if (!r.columns) return r;
+   r.paths = which == EXPERTS ? c->n_experts : 1;
+   r.path = which;
+   r.decides = !r.by_token && r.share < 1 && c->mask == MOD_MASK_CAUSAL;
+   r.predictor = r.decides && (c->causal == MOD_CAUSAL_PREDICTOR || c->causal == MOD_CAUSAL_BOTH);
+   r.loss = r.decides && (c->causal == MOD_CAUSAL_ROUTER || c->causal == MOD_CAUSAL_BOTH);
+   return r;
+}
+
+static int k_of(int n, double c)
+{
+   int k = (int)floor(c * n + 1e-6);
+   return k < 1 ? n > 0 : k > n ? n : k;
+}
+
+static int slots_of(int n, double share)
+{
+   int k = (int)ceil(share * n - 1e-6);
+   return k > n ? n : k;
+}
+
+/* The logit of row i that decides causally over path j. */
+static double deciding(const rule *r, const block_seen *b, int i, int j)
+{
+   if (r->path == BLOCK) return (double)(r->predictor ? b->predictor : b->score)[i];
+   if (r->path == KV) return (double)(r->predictor ? b->kv_predictor : b->kv_score)[i];
+   return (double)(r->predictor ? b->expert_predictor[i * r->paths + j] : b->expert_score[i * r->columns + j]);
+}
+
+/* taken[i - from] = 1 for the k best of the scores [from, to), ties to the earlier. */
+static void best_of(const float *score, int stride, int from, int to, int k, unsigned char *taken)
+{
+   for (int i = from; i < to; ++i) {
+      int before = 0;
+      for (int j = from; j < to; ++j)
+         before += score[j * stride] > score[i * stride] || (score[j * stride] == score[i * stride] && j < i);
+      taken[i - from] = before < k;
+   }
+}
+
+static int n_different;
+static void expect(const selection *got, const unsigned char *want, int n, const char *name, int l, const char *what)
+{
+   unsigned char mask[ROWS] = {0};
+   for (int i = 0; i < got->n; ++i) mask[got->index[i]] = 1;
+   if (memcmp(mask, want, (size_t)n) && n_different++ < 10) CHECKF(0, "%s, block %d: %s", name, l, what);
+   for (int i = 1; i < got->n; ++i)
+      if (got->index[i] <= got->index[i - 1] && n_different++ < 10) CHECKF(0, "%s, block %d: %s: order", name, l, what);
+}
+
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+static double bce(double x, int target) { return (x > 0 ? x : 0) - x * target + log1p(exp(-fabs(x))); }
+static double gate_of(int kind, double r, double a)
+{
+   return kind == MOD_GATE_RAW ? r : kind == MOD_GATE_SIGMOID ? sigmoid(r) : kind == MOD_GATE_TANH ? 1 + a * tanh(r) : 1;
+}
+
+/* What one forward pass should have reported. */
+typedef struct account {
+   mod_block_stats block[LAYERS];
+   int expert_rows[LAYERS][MAX_E];
+   double router_bce, predictor_bce, balance, z, flops;
+   unsigned char entered[ROWS];
+} account;
+
+/* Rows choose among columns, in order of position: fills who took whom, what was dropped, and the two losses. */
+static void walk_choices(const rule *r, const float *score, const int *start, int slots, int choices, unsigned char *taken,
+                         int64_t *dropped, double *balance, double *z)
+{
+   for (int s = 0; s < SEQS; ++s) {
+      int used[MAX_COLUMNS] = {0}, wanted[MAX_COLUMNS] = {0}, n = start[s + 1] - start[s];
+      double mean[MAX_COLUMNS] = {0};
+      for (int i = start[s]; i < start[s + 1]; ++i) {
+         const float *x = score + i * r->columns;
+         double sum = 0;
+         int first = -1;
+         for (int e = 0; e < r->columns; ++e) sum += exp((double)x[e]);
+         for (int e = 0; e < r->columns; ++e) mean[e] += exp((double)x[e]) / sum / n;
+         *z += log(sum) * log(sum);
+         for (int c = 0; c < choices; ++c) {
+            int best = -1;
+            for (int e = 0; e < r->columns; ++e)
+               if (e != first && (best < 0 || x[e] > x[best])) best = e;
+            first = best;
+            ++wanted[best];
+            if (best >= r->paths) continue;
+            if (used[best] < slots) ++used[best], taken[best * ROWS + i] = 1;
+            else ++*dropped;
+         }
+      }
+      for (int e = 0; e < r->columns && n; ++e) *balance += r->columns * ((double)wanted[e] / choices / n) * mean[e] * n;
+   }
+}
+
+/* Of one router: who should be taken, and what follows. taken [paths][ROWS]; rows [0, n) of the sequences in start. */
+static void walk_router(const mod_config *c, int l, int which, const rule *r, const mod_model *model, int mode,
+                        const int *start, double n_tokens, double least, account *a, mod_path_stats *p, unsigned char *taken)
+{
+   const block_seen *b = &seen[l];
+   const float *score = which == BLOCK ? b->score : which == KV ? b->kv_score : b->expert_score;
+   mod_block_config bc = mod_config_block(c, l);
+   int routers[3] = {0}, n = start[SEQS];
+   for (int m = 0; m < LAYERS; ++m)
+      for (int w = 0; w < 3; ++w) {
+         rule other = rule_of(c, m, w);
+         routers[0] += other.loss;
+         routers[1] += other.predictor;
+         routers[2] += other.columns > 0 && other.by_token;
+      }
+   memset(taken, 0, (size_t)(r->paths * ROWS));
+   if (r->by_token) {
+      double balance = 0, z = 0;
+      int choices = which == EXPERTS ? c->choices : 1, slots = k_of(CONTEXT, fmax(r->share, mode == MOD_MODE_TOPK ? least : 0));
+      if (which == EXPERTS) {
+         int rows = bc.select == MOD_SELECT_ALL ? CONTEXT : bc.select == MOD_SELECT_EVERY
+            ? (CONTEXT + (int)ceil(1 / bc.capacity) - 1) / (int)ceil(1 / bc.capacity) : k_of(CONTEXT, bc.capacity);
+         slots = slots_of(rows, r->share * choices);
+      }
+      walk_choices(r, score, start, slots, choices, taken, &a->block[l].dropped, &balance, &z);
+      if (mode == MOD_MODE_TOPK) a->balance += balance / n_tokens / routers[2], a->z += z / n_tokens / routers[2];
+      return;
+   }
+   for (int j = 0; j < r->paths; ++j) {
+      unsigned char *mine = taken + j * ROWS;
+      double theta = mod_model_thresholds(model)[(r->path + j) * LAYERS + l];
+      double share = which != EXPERTS && mode == MOD_MODE_TOPK ? fmax(r->share, least) : r->share;
+      for (int s = 0; s < SEQS; ++s) {
+         int rows = start[s + 1] - start[s], k = which == EXPERTS ? slots_of(rows, share) : k_of(rows, share);
+         if (mode == MOD_MODE_TOPK || !r->decides)
+            best_of(score + j, r->columns, start[s], start[s + 1], k, mine + start[s]);
+         else
+            for (int i = start[s]; i < start[s + 1]; ++i) mine[i] = deciding(r, b, i, j) > theta;
+      }
+      p->tokens += n;
+      for (int i = 0; i < n; ++i) p->kept += mine[i];
+      if (mode == MOD_MODE_CAUSAL || !r->decides) continue;
+      p->decided = 1;
+      for (int i = 0; i < n; ++i) {
+         int yes = deciding(r, b, i, j) > theta;
+         p->predicted += yes;
+         p->hits += yes && mine[i];
+         p->agree += yes == mine[i];
+         if (r->loss) a->router_bce += bce((double)score[i * r->columns + j], mine[i]) / n_tokens / r->paths / routers[0];
+         if (r->predictor) a->predictor_bce += bce(deciding(r, b, i, j), mine[i]) / n_tokens / r->paths / routers[1];
+      }
+   }
+}
+
+/* Who is taken by a selection that looks at no token, or by random numbers. */
+static void walk_control(const mod_config *c, int select, double share, int mode, const block_seen *b, const float *u,
+                         unsigned char *taken)
+{
+   for (int s = 0; s < SEQS; ++s) {
+      int n = b->start[s + 1] - b->start[s];
+      if (select == MOD_SELECT_STOCHASTIC && mode == MOD_MODE_TOPK)
+         best_of(u, 1, b->start[s], b->start[s + 1], k_of(n, share), taken + b->start[s]);
+      for (int i = b->start[s]; i < b->start[s + 1]; ++i) {
+         int at = b->position[i];
+         if (select == MOD_SELECT_STOCHASTIC && (u[i] < 0 || u[i] >= 1) && n_different++ < 10) CHECK(!"in [0, 1)");
+         if (select == MOD_SELECT_STOCHASTIC && mode == MOD_MODE_CAUSAL) taken[i] = (double)u[i] > 1 - share;
+         if (select == MOD_SELECT_EVERY) taken[i] = at % (int)ceil(1 / share - 1e-6) == 0;
+         if (select == MOD_SELECT_FIRST) taken[i] = at < k_of(c->context, share);
+         if (select == MOD_SELECT_ALL) taken[i] = 1;
+      }
+   }
+}
+
+/* All blocks of the last probed pass. */
+static account walk(const mod_config *c, const mod_model *model, const mod_batch *batch, const char *name)
+{
+   account a;
+   double hidden = D / 4 < 16 ? 16 : D / 4, kv_width = D / c->n_heads * c->n_kv_heads;
+   memset(&a, 0, sizeof a);
+   for (int l = 0; l < LAYERS; ++l) {
+      block_seen *b = &seen[l];
+      mod_block_config bc = mod_config_block(c, l);
+      mod_block_stats *st = &a.block[l];
+      unsigned char kept[ROWS] = {0}, keys[ROWS] = {0}, experts[MAX_E * ROWS] = {0};
+      rule r[3] = {rule_of(c, l, BLOCK), rule_of(c, l, KV), rule_of(c, l, EXPERTS)};
+      mod_path_stats p = {0};
+      double n_tokens = batch->n_tokens ? (double)batch->n_tokens : b->n;
+      for (int s = batch->n_seqs; s < SEQS; ++s) { /* the sequences that are not there */
+         b->start[s + 1] = b->start[s];
+         b->kept.start[s + 1] = b->kept.start[s];
+         b->keys.start[s + 1] = b->keys.start[s];
+      }
+      if (r[BLOCK].columns) walk_router(c, l, BLOCK, &r[BLOCK], model, batch->mode, b->start, n_tokens, batch->least_capacity, &a, &p, kept);
+      else walk_control(c, bc.select, fmax(bc.capacity, batch->mode == MOD_MODE_TOPK ? batch->least_capacity : 0), batch->mode, b, b->score, kept);
+      expect(&b->kept, kept, b->n, name, l, "who enters");
+      st->routed = bc.select != MOD_SELECT_ALL;
+      st->tokens = b->n;
+      st->kept = b->kept.n;
+      st->decided = p.decided, st->predicted = p.predicted, st->hits = p.hits, st->agree = p.agree;
+      for (int i = 0; i < b->n && st->routed; ++i) a.entered[i] |= kept[i];
+
+      if (bc.kv_select == MOD_SELECT_SAME) b->keys = b->kept, b->keys.times = 0;
+      else if (r[KV].columns) walk_router(c, l, KV, &r[KV], model, batch->mode, b->start, n_tokens, batch->least_capacity, &a, &st->kv, keys);
+      else walk_control(c, bc.kv_select, fmax(bc.kv_capacity, batch->mode == MOD_MODE_TOPK ? batch->least_capacity : 0), batch->mode, b, b->kv_score, keys);
+      if (bc.kv_select != MOD_SELECT_SAME && !(bc.kv_select == MOD_SELECT_ALL && bc.select == MOD_SELECT_ALL))
+         expect(&b->keys, keys, b->n, name, l, "whose keys");
+      st->keys = b->keys.n;
+      for (int s = 0; s < SEQS; ++s)
+         for (int i = b->kept.start[s]; i < b->kept.start[s + 1]; ++i)
+            for (int j = b->keys.start[s]; j < b->keys.start[s + 1]; ++j)
+               st->pairs += c->mask == MOD_MASK_FULL || b->keys.index[j] <= b->kept.index[i];
+
+      st->mlp_rows = st->kept;
+      if (r[EXPERTS].columns) {
+         walk_router(c, l, EXPERTS, &r[EXPERTS], model, batch->mode, b->kept.start, n_tokens, 0, &a, &st->experts, experts);
+         if (b->n_experts != c->n_experts && n_different++ < 10) CHECKF(0, "%s: %d experts seen", name, b->n_experts);
+         st->mlp_rows = 0;
+         for (int e = 0; e < c->n_experts; ++e) {
+            expect(&b->expert[e], experts + e * ROWS, b->kept.n, name, l, "an expert's rows");
+            a.expert_rows[l][e] = b->expert[e].n;
+            st->mlp_rows += b->expert[e].n;
+         }
+         for (int i = 0; i < b->kept.n && !r[EXPERTS].by_token; ++i) {
+            int any = 0;
+            for (int e = 0; e < c->n_experts; ++e) any |= experts[e * ROWS + i];
+            st->dropped += !any;
+         }
+      }
+      a.flops += 2.0 * st->kept * (2 * D * D) + 2.0 * st->keys * (2 * D * kv_width) + 4.0 * D * (double)st->pairs;
+      a.flops += 2.0 * st->mlp_rows * D * FF * (c->activation == MOD_ACTIVATION_SWIGLU ? 3 : 2);
+      for (int w = 0; w < 3; ++w) {
+         double rows = w == EXPERTS ? b->kept.n : b->n;
+         a.flops += 2 * rows * D * r[w].columns + (r[w].predictor ? 2 * rows * hidden * (D + r[w].paths) : 0);
+      }
+   }
+   return a;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------
+   The equations once more, in double
+   ------------------------------------------------------------------------------------------------------------------ */
+
+/* Numbers of a block's tensor, of experts those of number e; NULL if there is none. */
+static const float *weight(const mod_model *model, int l, const char *name, int e)
+{
+   char full[64];
+   mod_param p;
+   snprintf(full, sizeof full, "blocks.%d.%s", l, name);
+   if (mod_model_param(model, mod_model_find(model, full), &p, NULL) != MOD_RESULT_OK) return NULL;
+   return p.data + (e > 0 ? p.count / (size_t)p.dim[0] * (size_t)e : 0);
+}
+
+static void linear(const double *x, int in, int out, const float *w, const float *bias, double *y)
+{
+   for (int o = 0; o < out; ++o) {
+      y[o] = bias ? (double)bias[o] : 0;
+      for (int i = 0; i < in; ++i) y[o] += x[i] * (double)w[i * out + o];
+   }
+}
+
+static void norm(const mod_model *model, int l, int which, const double *x, double *y)
+{
+   char name[24];
+   mod_config c = mod_model_config(model);
+   double mean = 0, square = 0;
+   snprintf(name, sizeof name, "norm%d.gain", which);
+   const float *gain = weight(model, l, name, 0);
+   snprintf(name, sizeof name, "norm%d.bias", which);
+   const float *bias = weight(model, l, name, 0);
+   for (int i = 0; i < D && c.norm == MOD_NORM_LAYER; ++i) mean += x[i] / D;
+   for (int i = 0; i < D; ++i) square += (x[i] - mean) * (x[i] - mean) / D;
+   for (int i = 0; i < D; ++i)
+      y[i] = (x[i] - mean) / sqrt(square + 1e-5) * (double)gain[i] + (bias ? (double)bias[i] : 0);
+}
+
+static void rotate(const mod_config *c, double *x, int position, int width)
+{
+   int hd = D / c->n_heads;
+   if (c->position != MOD_POSITION_ROPE) return;
+   for (int i = 0; i < width; i += 2) {
+      double angle = position * pow(10000, -(double)(i % hd) / hd), a = x[i], b = x[i + 1];
+      x[i] = a * cos(angle) - b * sin(angle);
+      x[i + 1] = a * sin(angle) + b * cos(angle);
+   }
+}
+
+static void row_of(const float *from, int i, double *to)
+{
+   for (int c = 0; c < D; ++c) to[c] = (double)from[i * D + c];
+}
+
+static double off(const double *want, const float *got, int n)
+{
+   double worst = 0;
+   for (int i = 0; i < n; ++i) worst = fmax(worst, fabs(want[i] - (double)got[i]) / (1 + fabs(want[i])));
+   return worst;
+}
+
+static void predict(const mod_model *model, int l, const char *prefix, const double *x, int paths, double *y)
+{
+   double square = 0, u[D], h[16];
+   const char *const part[4] = {"w1", "b1", "w2", "b2"};
+   const float *w[4];
+   for (int i = 0; i < 4; ++i) {
+      char name[40];
+      snprintf(name, sizeof name, "%spredictor.%s", prefix, part[i]);
+      w[i] = weight(model, l, name, 0);
+   }
+   for (int i = 0; i < D; ++i) square += x[i] * x[i] / D;
+   for (int i = 0; i < D; ++i) u[i] = x[i] / sqrt(square + 1e-5);
+   linear(u, D, 16, w[0], w[1], h);
+   for (int i = 0; i < 16; ++i) h[i] = h[i] / 2 * (1 + tanh(0.79788456080286535588 * (h[i] + 0.044715 * h[i] * h[i] * h[i])));
+   linear(h, 16, paths, w[2], w[3], y);
+}
+
+/* Scores, predictors, h, m and y of block l, from its input; the largest relative difference. */
+static double equation(const mod_config *c, const mod_model *model, int l, int *zero_rows)
+{
+   const block_seen *b = &seen[l];
+   mod_block_config bc = mod_config_block(c, l);
+   rule r[3] = {rule_of(c, l, BLOCK), rule_of(c, l, KV), rule_of(c, l, EXPERTS)};
+   int hd = D / c->n_heads, kv = hd * c->n_kv_heads, group = c->n_heads / c->n_kv_heads, j = 0;
+   double worst = 0, x[D], u[D], y[D], z[MAX_COLUMNS], k[CONTEXT * D], v[CONTEXT * D];
+   for (int i = 0; i < b->n; ++i) {
+      row_of(b->input, i, x);
+      if (r[BLOCK].columns) linear(x, D, r[BLOCK].columns, weight(model, l, "router", 0), NULL, z), worst = fmax(worst, off(z, b->score + i * r[BLOCK].columns, r[BLOCK].columns));
+      if (r[KV].columns) linear(x, D, 1, weight(model, l, "kv.router", 0), NULL, z), worst = fmax(worst, off(z, b->kv_score + i, 1));
+      if (r[BLOCK].predictor) predict(model, l, "", x, 1, z), worst = fmax(worst, off(z, b->predictor + i, 1));
+      if (r[KV].predictor) predict(model, l, "kv.", x, 1, z), worst = fmax(worst, off(z, b->kv_predictor + i, 1));
+      while (j < b->kept.n && b->kept.index[j] < i) ++j;
+      if (j < b->kept.n && b->kept.index[j] == i) continue;
+      if (c->bypass == MOD_BYPASS_GATED && bc.select == MOD_SELECT_LEARNED) {
+         for (int d = 0; d < D; ++d) y[d] = x[d] + c->gate_scale * tanh((double)b->score[i]) * x[d];
+         worst = fmax(worst, off(y, b->output + i * D, D));
+      } else if (!same(b->output + i * D, b->input + i * D, D)) {
+         worst = 1;
+      }
+   }
+   for (int s = 0; s < SEQS; ++s) {
+      int n_keys = b->keys.start[s + 1] - b->keys.start[s];
+      for (int key = 0; key < n_keys; ++key) {
+         int i = b->keys.index[b->keys.start[s] + key];
+         double g = r[KV].columns ? gate_of(bc.kv_gate, (double)b->kv_score[i], c->gate_scale) : 1;
+         row_of(b->input, i, x);
+         norm(model, l, 1, x, u);
+         linear(u, D, kv, weight(model, l, "attn.wk", 0), weight(model, l, "attn.bk", 0), k + key * D);
+         linear(u, D, kv, weight(model, l, "attn.wv", 0), weight(model, l, "attn.bv", 0), v + key * D);
+         rotate(c, k + key * D, b->position[i], kv);
+         for (int d = 0; d < kv; ++d) v[key * D + d] *= g;
+      }
+      for (int row = b->kept.start[s]; row < b->kept.start[s + 1]; ++row) {
+         int i = b->kept.index[row], keys = 0;
+         double o[D] = {0}, q[D], h[D], m[D] = {0}, sum, g = 1;
+         while (keys < n_keys && (c->mask == MOD_MASK_FULL || b->keys.index[b->keys.start[s] + keys] <= i)) ++keys;
+         *zero_rows += !keys;
+         row_of(b->input, i, x);
+         norm(model, l, 1, x, u);
+         linear(u, D, D, weight(model, l, "attn.wq", 0), weight(model, l, "attn.bq", 0), q);
+         rotate(c, q, b->position[i], D);
+         for (int head = 0; head < c->n_heads; ++head) {
+            double p[CONTEXT];
+            sum = 0;
+            for (int key = 0; key < keys; ++key) {
+               p[key] = 0;
+               for (int d = 0; d < hd; ++d) p[key] += q[head * hd + d] * k[key * D + head / group * hd + d];
+               sum += p[key] = exp(p[key] / sqrt(hd));
+            }
+            for (int key = 0; key < keys; ++key)
+               for (int d = 0; d < hd; ++d) o[head * hd + d] += p[key] / sum * v[key * D + head / group * hd + d];
+         }
+         linear(o, D, D, weight(model, l, "attn.wo", 0), weight(model, l, "attn.bo", 0), h);
+         worst = fmax(worst, off(h, b->attention + row * D, D));
+
+         for (int d = 0; d < D; ++d) x[d] += (double)b->attention[row * D + d];
+         norm(model, l, 2, x, u);
+         if (r[EXPERTS].columns) linear(x, D, r[EXPERTS].columns, weight(model, l, "mlp.router", 0), NULL, z), worst = fmax(worst, off(z, b->expert_score + row * r[EXPERTS].columns, r[EXPERTS].columns));
+         if (r[EXPERTS].predictor) predict(model, l, "mlp.", x, c->n_experts, y), worst = fmax(worst, off(y, b->expert_predictor + row * c->n_experts, c->n_experts));
+         sum = 0;
+         for (int e = 0; e < r[EXPERTS].columns; ++e) sum += exp(z[e]);
+         for (int e = 0; e < (r[EXPERTS].columns ? c->n_experts : 1); ++e) {
+            double f[FF], gated[FF];
+            int mine = !r[EXPERTS].columns;
+            for (int t = 0; t < b->expert[e].n && !mine; ++t) mine = b->expert[e].index[t] == row;
+            if (!mine) continue;
+            linear(u, D, FF, weight(model, l, "mlp.w1", e), weight(model, l, "mlp.b1", e), f);
+            if (c->activation == MOD_ACTIVATION_SWIGLU) linear(u, D, FF, weight(model, l, "mlp.wg", e), weight(model, l, "mlp.bg", e), gated);
+            for (int d = 0; d < FF; ++d) {
+               if (c->activation == MOD_ACTIVATION_SWIGLU) f[d] *= gated[d] * sigmoid(gated[d]);
+               else if (c->activation == MOD_ACTIVATION_RELU) f[d] = f[d] > 0 ? f[d] : 0;
+               else f[d] = f[d] / 2 * (1 + tanh(0.79788456080286535588 * (f[d] + 0.044715 * f[d] * f[d] * f[d])));
+            }
+            linear(f, FF, D, weight(model, l, "mlp.w2", e), weight(model, l, "mlp.b2", e), y);
+            for (int d = 0; d < D; ++d) m[d] += y[d] * (r[EXPERTS].columns ? exp(z[e]) / sum : 1);
+         }
+         worst = fmax(worst, off(m, b->mlp + row * D, D));
+
+         if (bc.select == MOD_SELECT_LEARNED) g = gate_of(bc.gate, (double)b->score[i], c->gate_scale);
+         if (bc.select == MOD_SELECT_TOKEN) g = sigmoid((double)b->score[2 * i] - (double)b->score[2 * i + 1]);
+         for (int d = 0; d < D; ++d)
+            y[d] = (double)b->input[i * D + d] + g * ((double)b->attention[row * D + d] + (double)b->mlp[row * D + d]);
+         worst = fmax(worst, off(y, b->output + i * D, D));
+      }
+   }
+   return worst;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------
+   A forward pass on a tape of exactly the planned size
+   ------------------------------------------------------------------------------------------------------------------ */
+
+typedef struct run {
+   mod_tape *tape;
+   mod_forward out;
+   mod_error err;
+   mod_result result;
+   float *grads; /* NULL: forward only */
+   size_t bytes;
+} run;
+
+static void end_run(run *r)
+{
+   mod_tape_destroy(r->tape);
+   free(r->grads);
+   memset(r, 0, sizeof *r);
+}
+
+static run run_model(const mod_model *model, mod_batch batch, int with_grads, int n_threads, size_t less)
+{
+   run r;
+   size_t n_params;
+   mod_tape_desc desc = {0};
+   mod_config cfg = mod_model_config(model);
+   memset(&r, 0, sizeof r);
+   memset(seen, 0, sizeof seen);
+   batch.probe = probe;
+   batch.probe_user = seen;
+   desc.n_threads = n_threads;
+   desc.forward_only = !with_grads;
+   r.result = mod_forward_plan(&cfg, &batch, &desc, &r.bytes, &r.err);
+   if (r.result != MOD_RESULT_OK) return r;
+   mod_model_params(model, &n_params);
+   if (with_grads) r.grads = (float *)calloc(n_params, sizeof(float));
+   r.tape = mod_tape_create(&desc, r.bytes - less, NULL, &r.err);
+   r.result = r.tape ? mod_model_forward(model, r.tape, r.grads, &batch, &r.out, &r.err) : r.err.code;
+   if (r.result == MOD_RESULT_OK && with_grads) r.result = mod_tape_backward(r.tape, r.out.loss, &r.err);
+   return r;
+}
+
+static int all_zero_rows, all_dropped[2];
+static int near(double a, double b) { return fabs(a - b) <= 1e-5 * (1 + fabs(b)); }
+
+/* All that a pass reports, against what the probe saw. */
+static void check_run(const mod_model *model, const mod_batch *batch, run *r, const char *name, int deep)
+{
+   mod_config c = mod_model_config(model);
+   mod_flops f, by_slots;
+   int lengths[SEQS] = {0}, skipped = 0, any = 0, equal = 1, bound = 1, zero_rows = 0, n = 0;
+   for (int s = 0; s < batch->n_seqs; ++s) n += lengths[s] = batch->lengths ? batch->lengths[s] : batch->length;
+   account a = walk(&c, model, batch, name);
+   double head = 2.0 * D * c.n_inputs * n + 2.0 * D * (pooled(&c) ? (double)c.n_outputs * batch->n_seqs : (double)c.vocab_size * n);
+   CHECKF(mod_tape_peak(r->tape) == r->bytes, "%s: peak %zu, plan %zu", name, mod_tape_peak(r->tape), r->bytes);
+   CHECKF(mod_config_flops(&c, batch->n_seqs, lengths, r->out.blocks, &f, NULL) == MOD_RESULT_OK &&
+          f.total == a.flops + head && f.blocks == a.flops && mod_tape_flops(r->tape) == f.total &&
+          r->out.flops_blocks == f.blocks && r->out.flops_head == head,
+          "%s: FLOPs counted %.0f, formula %.0f, by hand %.0f", name, mod_tape_flops(r->tape), f.total, a.flops + head);
+   CHECK(mod_config_flops(&c, batch->n_seqs, lengths, NULL, &by_slots, NULL) == MOD_RESULT_OK);
+   for (int l = 0; l < LAYERS; ++l) {
+      mod_block_config b = mod_config_block(&c, l);
+      const mod_block_stats *got = &r->out.blocks[l], *want = &a.block[l];
+      int apart = b.kv_select != MOD_SELECT_SAME && !(b.kv_select == MOD_SELECT_ALL && b.select == MOD_SELECT_ALL);
+      if (b.select == MOD_SELECT_TOKEN || (b.mlp != MOD_MLP_PLAIN && b.choice == MOD_CHOICE_TOKEN)) equal = 0;
+      if (apart && c.mask != MOD_MASK_FULL) bound = 0;
+      any |= b.select != MOD_SELECT_ALL;
+      CHECKF(got->routed == want->routed && got->tokens == want->tokens && got->kept == want->kept &&
+             got->keys == want->keys && got->pairs == want->pairs && got->mlp_rows == want->mlp_rows,
+             "%s, block %d: %d %d %d %d", name, l, (int)got->kept, (int)got->keys, (int)got->pairs, (int)got->mlp_rows);
+      CHECKF(got->dropped == want->dropped, "%s, block %d: dropped %d, not %d", name, l, (int)got->dropped, (int)want->dropped);
+      CHECKF(got->decided == want->decided && got->predicted == want->predicted && got->hits == want->hits &&
+             got->agree == want->agree, "%s, block %d", name, l);
+      CHECKF(!memcmp(&got->kv, &want->kv, sizeof want->kv), "%s, block %d: kv %d %d", name, l, (int)got->kv.tokens, (int)want->kv.tokens);
+      CHECKF(!memcmp(&got->experts, &want->experts, sizeof want->experts), "%s, block %d: experts", name, l);
+      for (int s = 0; s < batch->n_seqs; ++s)
+         CHECKF(r->out.kept[l * batch->n_seqs + s] == seen[l].kept.start[s + 1] - seen[l].kept.start[s], "%s", name);
+      for (int e = 0; e < c.n_experts && r->out.expert_rows; ++e)
+         CHECKF(r->out.expert_rows[l * c.n_experts + e] == a.expert_rows[l][e], "%s, block %d, expert %d", name, l, e);
+      if (deep) {
+         double worst = equation(&c, model, l, &zero_rows);
+         CHECKF(worst < 2e-5, "%s, block %d: off by %g", name, l, worst);
+      }
+      all_dropped[batch->mode] += want->dropped > 0;
+   }
+   all_zero_rows += zero_rows;
+   if (batch->mode == MOD_MODE_TOPK && bound && batch->least_capacity == 0)
+      CHECKF(equal ? by_slots.total == f.total : by_slots.total >= f.total, "%s: %.0f by slots, %.0f", name, by_slots.total, f.total);
+   for (int i = 0; i < n; ++i) skipped += any && !a.entered[i];
+   CHECKF(r->out.skipped == skipped, "%s: skipped %d, not %d", name, (int)r->out.skipped, skipped);
+   CHECKF(near(r->out.router_bce, a.router_bce) && near(r->out.predictor_bce, a.predictor_bce),
+          "%s: BCE %g and %g, not %g and %g", name, r->out.router_bce, r->out.predictor_bce, a.router_bce, a.predictor_bce);
+   CHECKF(near(r->out.balance_loss, a.balance) && near(r->out.z_loss, a.z), "%s: balance %g, not %g; z %g, not %g", name,
+          r->out.balance_loss, a.balance, r->out.z_loss, a.z);
+   if (r->out.loss && r->grads) {
+      double want = r->out.cross_entropy + c.router_loss * a.router_bce + c.predictor_loss * a.predictor_bce +
+         c.balance_loss * a.balance + c.z_loss * a.z;
+      CHECKF(near((double)r->out.loss->data[0], want), "%s: loss %g, not %g", name, (double)r->out.loss->data[0], want);
+   }
+   /* the head's loss, from the logits */
+   double loss = 0;
+   int count = 0;
+   for (int s = 0; s < batch->n_seqs; ++s)
+      for (int i = 0; i < (pooled(&c) ? 1 : lengths[s]); ++i) {
+         const float *x = r->out.logits->data + (pooled(&c) ? s : r->out.rows->start[s] + i) * outputs(&c);
+         int target = batch->targets ? batch->targets[pooled(&c) ? s : s * batch->length + i] : -1;
+         double sum = 0;
+         for (int o = 0; o < outputs(&c); ++o) {
+            double d = batch->values ? (double)(x[o] - batch->values[s * N_OUT + o]) : 0;
+            sum += c.head == MOD_HEAD_REGRESSION ? d * d : exp((double)x[o]);
+         }
+         if (c.head == MOD_HEAD_REGRESSION) loss += sum, count += N_OUT;
+         else if (target >= 0) loss += log(sum) - (double)x[target], ++count;
+      }
+   CHECKF(near(r->out.cross_entropy, count ? loss / count : 0), "%s: %g, not %g", name, r->out.cross_entropy, loss / count);
+   CHECKF(r->out.n_targets == count && r->out.n_tokens == n, "%s", name);
+}
+
+/* Thresholds at which causal mode takes about half of the rows, from a top-k pass. */
+static void halve(mod_model *model)
+{
+   mod_config c = mod_model_config(model);
+   double *theta = mod_model_thresholds(model);
+   run r = run_model(model, make_batch(&c, NULL, MOD_MODE_TOPK), 0, 1, 0);
+   CHECKF(r.result == MOD_RESULT_OK, "%s", r.err.message);
+   for (int l = 0; l < LAYERS; ++l)
+      for (int w = 0; w < 3; ++w) {
+         rule r_w = rule_of(&c, l, w);
+         int n = w == EXPERTS ? seen[l].kept.n : seen[l].n;
+         for (int j = 0; j < r_w.paths && r_w.decides; ++j)
+            for (int i = 0; i < n; ++i) {
+               int below = 0;
+               for (int o = 0; o < n; ++o) below += deciding(&r_w, &seen[l], o, j) < deciding(&r_w, &seen[l], i, j);
+               if (below == n / 2) theta[(r_w.path + j) * LAYERS + l] = deciding(&r_w, &seen[l], i, j);
+            }
+      }
+   end_run(&r);
+}
+
+static void test_runs(void)
+{
+   for (int v = 0; v < N_SCHEMES; ++v) {
+      const char *name = schemes[v].name;
+      mod_config cfg = config_of(v);
+      mod_model *model = make(&cfg, (uint64_t)v + 1);
+      int thetas = mod_config_paths(&cfg) * LAYERS;
+      fill_batch();
+      halve(model);
+      for (int edge = 0; edge < 4; ++edge) { /* thresholds that half of the rows pass, 0, that none and that all pass */
+         for (int i = 0; i < thetas && edge; ++i) mod_model_thresholds(model)[i] = edge == 1 ? 0 : edge == 2 ? 1e30 : -1e30;
+         for (int l = 0; l < 3; ++l)
+            for (int mode = edge > 1; mode <= causal_too(&cfg); ++mode)
+               for (int grads = 0; grads < 2; ++grads) {
+                  mod_batch batch = make_batch(&cfg, lengths_of[l], mode);
+                  int threads = 1 + (l + mode + grads) % 3;
+                  run r = run_model(model, batch, grads, threads, 0);
+                  CHECKF(r.result == MOD_RESULT_OK, "%s: %s", name, r.err.message);
+                  if (r.result == MOD_RESULT_OK) check_run(model, &batch, &r, name, edge == 0 || grads);
+                  end_run(&r);
+                  if (edge) continue;
+                  r = run_model(model, batch, grads, threads, 1);
+                  CHECKF(r.result == MOD_RESULT_MEMORY, "%s: one byte less", name);
+                  end_run(&r);
+               }
+      }
+      mod_model_destroy(model);
+   }
+   CHECKF(all_zero_rows > 100 && all_dropped[0] > 20 && all_dropped[1] > 20, "%d rows saw no key; %d and %d", all_zero_rows,
+          all_dropped[0], all_dropped[1]);
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------
+   A trainer's and a session's memory
+   ------------------------------------------------------------------------------------------------------------------ */
+
+static mod_train_desc make_desc(const mod_config *cfg)
+{
+   mod_train_desc how = {0};
+   how.n_seqs = SEQS;
+   how.length = LENGTH;
+   how.steps = 20;
+   how.lr = 3e-3;
+   how.weight_decay = 0.1;
+   how.clip_norm = 0.5;
+   how.seed = 7;
+   (void)cfg;
+   return how;
+}
+
+static void test_memory(void)
+{
+   for (int v = 0; v < N_SCHEMES; ++v) {
+      const char *name = schemes[v].name;
+      mod_config cfg = config_of(v);
+      mod_model *model = make(&cfg, (uint64_t)v + 1);
+      mod_error err;
+      for (int warm = 0; warm < 2; ++warm) {
+         mod_train_desc how = make_desc(&cfg);
+         mod_plan plan;
+         how.n_threads = 1 + (v + warm) % 3;
+         how.dropout = warm ? 0.2 : 0;
+         how.capacity_warmup = 3 * warm;
+         how.threshold_decay = 0.9 * warm;
+         CHECKF(mod_model_plan(&cfg, &how, &plan, &err) == MOD_RESULT_OK, "%s: %s", name, err.message);
+         void *memory = malloc(plan.trainer);
+         CHECKF(!mod_trainer_init(model, &how, memory, plan.trainer - 1, NULL), "%s", name);
+         mod_trainer *trainer = mod_trainer_init(model, &how, memory, plan.trainer, &err);
+         CHECKF(trainer != NULL, "%s: %s", name, err.message);
+         for (int step = 0; step < 5 && trainer; ++step) {
+            fill_batch();
+            mod_batch batch = make_batch(&cfg, lengths_of[step % 3], MOD_MODE_TOPK);
+            CHECKF(mod_train_step(trainer, &batch, NULL, &err) == MOD_RESULT_OK, "%s: %s", name, err.message);
+            CHECKF(mod_trainer_peak(trainer) == plan.trainer, "%s, step %d: %zu of %zu", name, step, mod_trainer_peak(trainer), plan.trainer);
+         }
+         free(memory);
+      }
+      if (causal_too(&cfg))
+         for (int chunk = 1; chunk <= CONTEXT; chunk += 5) {
+            mod_session_desc desc = {0};
+            size_t bytes = 0;
+            desc.chunk = chunk;
+            desc.n_threads = 1 + chunk % 3;
+            CHECK(mod_session_plan(&cfg, &desc, &bytes, NULL, NULL) == MOD_RESULT_OK);
+            void *memory = malloc(bytes);
+            CHECKF(!mod_session_init(model, &desc, memory, bytes - 1, NULL), "%s", name);
+            mod_session *session = mod_session_init(model, &desc, memory, bytes, &err);
+            CHECKF(session != NULL, "%s: %s", name, err.message);
+            if (session) {
+               mod_result fed = cfg.n_inputs ? mod_session_feed_rows(session, inputs, CONTEXT, &err) : mod_session_feed(session, tokens, CONTEXT, &err);
+               CHECKF(fed == MOD_RESULT_OK && mod_session_peak(session) == bytes, "%s, chunk %d: %zu of %zu", name, chunk, mod_session_peak(session), bytes);
+            }
+            free(memory);
+         }
+      mod_model_destroy(model);
+   }
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------
+   A sequence alone, its beginning alone, and with whatever stands in its padding
+   ------------------------------------------------------------------------------------------------------------------ */
+
+/* Rows of logits that belong to sequence s. */
+static const float *logits_of(const mod_config *c, const run *r, int s)
+{
+   return r->out.logits->data + (size_t)(pooled(c) ? s : r->out.rows->start[s]) * (size_t)outputs(c);
+}
+
+/* Does scheme v, in top-k mode, look at later tokens? */
+static int looks_ahead(const mod_config *c)
+{
+   for (int l = 0; l < LAYERS; ++l) {
+      mod_block_config b = mod_config_block(c, l);
+      for (int w = 0; w < 3; ++w) {
+         rule r = rule_of(c, l, w);
+         if (r.columns && !r.by_token && r.share < 1) return 1;
+      }
+      if (b.select == MOD_SELECT_STOCHASTIC || b.kv_select == MOD_SELECT_STOCHASTIC) return 1;
+   }
+   return !causal_too(c);
+}
+
+static void test_independence(void)
+{
+   int ahead = 0, not_ahead = 0;
+   for (int v = 0; v < N_SCHEMES; ++v) {
+      const char *name = schemes[v].name;
+      mod_config cfg = config_of(v);
+      mod_model *model = make(&cfg, (uint64_t)v + 1);
+      fill_batch();
+      halve(model);
+      for (int mode = 0; mode <= causal_too(&cfg); ++mode) {
+         static const int lengths[SEQS] = {LENGTH, 0, 13};
+         mod_batch batch = make_batch(&cfg, lengths, mode);
+         batch.dropout = 0.1;
+         run all = run_model(model, batch, 0, 2, 0);
+         int differ = 0;
+         CHECKF(all.result == MOD_RESULT_OK, "%s: %s", name, all.err.message);
+         for (int s = 0; s < SEQS; s += 2) { /* alone */
+            run one = run_model(model, only(&cfg, batch, s, -1), 0, 1, 0);
+            differ += one.result || !same(logits_of(&cfg, &all, s), one.out.logits->data, (size_t)((pooled(&cfg) ? 1 : lengths[s]) * outputs(&cfg)));
+            for (int l = 0; l < LAYERS && !one.result; ++l) differ += one.out.kept[l] != all.out.kept[l * SEQS + s];
+            end_run(&one);
+         }
+         CHECKF(!differ, "%s, mode %d: a sequence alone", name, mode);
+         int saved_tokens[ROWS];
+         float saved_inputs[ROWS * N_IN];
+         memcpy(saved_tokens, tokens, sizeof tokens);
+         memcpy(saved_inputs, inputs, sizeof inputs);
+         for (int s = 0; s < SEQS; ++s)
+            for (int i = lengths[s]; i < LENGTH; ++i) {
+               tokens[s * LENGTH + i] = -5;
+               for (int j = 0; j < N_IN; ++j) inputs[(s * LENGTH + i) * N_IN + j] = (float)NAN;
+            }
+         run padded = run_model(model, batch, 0, 3, 0);
+         CHECKF(padded.result == MOD_RESULT_OK && !memcmp(padded.out.logits->data, all.out.logits->data,
+            sizeof(float) * (size_t)(all.out.logits->dim[0] * outputs(&cfg))), "%s, mode %d: padding", name, mode);
+         end_run(&padded);
+         memcpy(tokens, saved_tokens, sizeof tokens);
+         memcpy(inputs, saved_inputs, sizeof inputs);
+         if (!pooled(&cfg)) { /* what comes later does not matter to what came before, but in a top-k */
+            int looked = 0;
+            for (int n = 1; n < LENGTH; ++n) {
+               run begin = run_model(model, only(&cfg, batch, 0, n), 0, 1, 0);
+               looked += begin.result || !same(begin.out.logits->data, logits_of(&cfg, &all, 0), (size_t)(n * outputs(&cfg)));
+               end_run(&begin);
+            }
+            if (mode == MOD_MODE_TOPK && looks_ahead(&cfg)) {
+               CHECKF(looked > 0, "%s should look ahead", name);
+               ++ahead;
+            } else {
+               CHECKF(looked == 0, "%s, mode %d: %d prefixes differ", name, mode, looked);
+               ++not_ahead;
+            }
+         }
+         end_run(&all);
+      }
+      mod_model_destroy(model);
+   }
+   CHECKF(ahead > 10 && not_ahead > 30, "%d, %d", ahead, not_ahead);
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------
+   Sessions: the same bits as the whole sequence at once, however it is cut; failures leave no trace
+   ------------------------------------------------------------------------------------------------------------------ */
+
+typedef struct truth {
+   float logits[CONTEXT + 1][VOCAB]; /* after so many tokens */
+   int keys[CONTEXT + 1][LAYERS], kept[LAYERS][CONTEXT], n_kept[LAYERS];
+} truth;
+
+static void find_truth(const mod_config *cfg, const mod_model *model, truth *t)
+{
+   mod_batch batch = make_batch(cfg, NULL, MOD_MODE_CAUSAL);
+   memset(t, 0, sizeof *t);
+   batch.length = CONTEXT;
+   batch = only(cfg, batch, 0, CONTEXT);
+   for (int n = pooled(cfg) ? 1 : CONTEXT; n <= CONTEXT; ++n) {
+      batch.lengths = &n;
+      run r = run_model(model, batch, 0, 1, 0);
+      CHECKF(r.result == MOD_RESULT_OK, "%s", r.err.message);
+      for (int i = pooled(cfg) ? n : 1; i <= n && r.result == MOD_RESULT_OK; ++i) {
+         memcpy(t->logits[i], r.out.logits->data + (pooled(cfg) ? 0 : i - 1) * outputs(cfg), sizeof(float) * (size_t)outputs(cfg));
+         for (int l = 0; l < LAYERS; ++l) {
+            const selection *keys = seen[l].times[MOD_SITE_KV_KEPT] ? &seen[l].keys : &seen[l].kept;
+            int count = 0;
+            while (count < keys->n && seen[l].position[keys->index[count]] < i) ++count;
+            t->keys[i][l] = count;
+         }
+      }
+      end_run(&r);
+   }
+   for (int l = 0; l < LAYERS; ++l) {
+      t->n_kept[l] = seen[l].kept.n;
+      for (int i = 0; i < t->n_kept[l]; ++i) t->kept[l][i] = seen[l].position[seen[l].kept.index[i]];
+   }
+}
+
+static mod_result feed(const mod_config *cfg, mod_session *s, int from, int n)
+{
+   return cfg->n_inputs ? mod_session_feed_rows(s, inputs + from * N_IN, n, NULL) : mod_session_feed(s, tokens + from, n, NULL);
+}
+
+/* (A tied head gives the token whose embedding is NaN a logit that is: it is left out.) */
+static int as_after(const mod_config *cfg, const mod_session *s, const truth *t, int n)
+{
+   size_t numbers = (size_t)(pooled(cfg) ? cfg->n_outputs : POISON);
+   int ok = mod_session_length(s) == n && (n == 0 ? !mod_session_logits(s) : same(mod_session_logits(s), t->logits[n], numbers));
+   for (int l = 0; l < LAYERS; ++l) ok = ok && mod_session_cached(s, l) == t->keys[n][l];
+   return ok;
+}
+
+static void test_sessions(void)
+{
+   static truth t;
+   int failures = 0;
+   for (int v = 0; v < N_SCHEMES; ++v) {
+      const char *name = schemes[v].name;
+      mod_config cfg = config_of(v);
+      if (!causal_too(&cfg)) continue;
+      mod_model *model = make(&cfg, (uint64_t)v + 1);
+      fill_batch();
+      halve(model);
+      find_truth(&cfg, model, &t);
+      for (int chunk = 1; chunk <= CONTEXT; chunk += chunk < 4 ? 1 : 7)
+         for (int piece = 1; piece <= CONTEXT; piece = piece * 2 + 1) {
+            mod_session_desc desc = {0};
+            desc.chunk = chunk;
+            desc.seed = 3;
+            desc.n_threads = 1 + piece % 2;
+            mod_session *s = mod_session_create(model, &desc, NULL, NULL);
+            int wrong = 0;
+            for (int turn = 0; turn < 2 && s; ++turn) { /* once more after a reset in the middle */
+               for (int at = 0; at < (turn ? CONTEXT : 2 * CONTEXT / 3);) {
+                  int n = piece < CONTEXT - at ? piece : CONTEXT - at;
+                  wrong += feed(&cfg, s, at, n) != MOD_RESULT_OK;
+                  wrong += !as_after(&cfg, s, &t, at += n);
+               }
+               if (!turn) mod_session_reset(s);
+            }
+            CHECKF(s && !wrong, "%s, chunk %d, pieces of %d: %d wrong", name, chunk, piece, wrong);
+            mod_session_destroy(s);
+         }
+
+      /* A feed that fails in its middle: by a NaN that some router meets, or by an input that is none. */
+      mod_param embed;
+      int had = mod_model_param(model, mod_model_find(model, "embed"), &embed, NULL) == MOD_RESULT_OK;
+      for (int i = 0; i < D && had; ++i) embed.data[POISON * D + i] = (float)NAN;
+      for (int chunk = 1; chunk <= 7; chunk += 3)
+         for (int before = 0; before < CONTEXT - 8; before += 5) {
+            mod_session_desc desc = {0};
+            desc.chunk = chunk;
+            desc.seed = 3;
+            mod_session *s = mod_session_create(model, &desc, NULL, NULL);
+            int kept_token = tokens[before + 7];
+            float kept_input = inputs[(before + 7) * N_IN];
+            if (before) CHECK(feed(&cfg, s, 0, before) == MOD_RESULT_OK);
+            tokens[before + 7] = POISON;
+            inputs[(before + 7) * N_IN] = (float)NAN;
+            mod_result failed = feed(&cfg, s, before, 8);
+            if (failed != MOD_RESULT_OK) {
+               CHECKF(failed == MOD_RESULT_NUMERIC && as_after(&cfg, s, &t, before), "%s, chunk %d, after %d", name, chunk, before);
+               ++failures;
+            } else { /* nobody looks at numbers here */
+               mod_session_reset(s);
+               tokens[before + 7] = kept_token;
+               if (before) feed(&cfg, s, 0, before);
+            }
+            tokens[before + 7] = VOCAB;
+            if (!cfg.n_inputs) CHECKF(feed(&cfg, s, before, 8) == MOD_RESULT_RANGE && as_after(&cfg, s, &t, before), "%s", name);
+            CHECK(feed(&cfg, s, before, CONTEXT) == (before ? MOD_RESULT_FULL : cfg.n_inputs ? MOD_RESULT_NUMERIC : MOD_RESULT_RANGE));
+            tokens[before + 7] = kept_token;
+            inputs[(before + 7) * N_IN] = kept_input;
+            CHECKF(feed(&cfg, s, before, CONTEXT - before) == MOD_RESULT_OK && as_after(&cfg, s, &t, CONTEXT),
+                   "%s, chunk %d: after a failure at %d", name, chunk, before);
+            mod_session_destroy(s);
+         }
+      mod_model_destroy(model);
+   }
+   CHECKF(failures > 200, "%d", failures);
+}
+
+int main(void)
+{
+   test_runs();
+   test_memory();
+   test_independence();
+   test_sessions();
+   return test_end();
+}
