@@ -3568,18 +3568,15 @@ MODDEF mod_rows *mod_rows_threshold(mod_tape *tape, const mod_rows *rows, mod_te
    return mod__rows_select(tape, rows, score, 0, 0, theta, INT_MAX);
 }
 
-MODDEF mod_rows *mod_rows_others(mod_tape *tape, const mod_rows *rows, const mod_rows *kept)
+/* The rows that are not in `kept`. by_length: how many are kept of a sequence follows from its length n, and of n + 1 rows
+   no more than one is kept beyond that: then most are left of the longest. */
+MOD__FN mod_rows *mod__rows_others(mod_tape *t, const mod_rows *rows, const mod_rows *kept, int by_length)
 {
    mod_rows *r;
-   int s, i, j = 0, fixed;
-   if (!tape || tape->error.code != MOD_RESULT_OK) return NULL;
-   if (!rows || !kept) return mod__no_rows(tape, MOD_RESULT_ARG, "rows or kept is NULL", -1);
-   if (kept != rows && kept->parent != rows)
-      return mod__no_rows(tape, MOD_RESULT_SHAPE, "kept is no selection of rows", -1);
-   fixed = !rows->ragged && !kept->ragged; /* then the rest is as large for every sequence */
-   r = mod__rows_new(tape, rows->n_seqs, rows->n_max - (fixed ? kept->n_max : 0),
-                     rows->length_max - (fixed ? kept->length_max : 0), !fixed, rows);
-   if (!r || tape->desc.measure) return r;
+   int s, i, j = 0, length = rows->length_max - (by_length ? kept->length_max : 0);
+   r = mod__rows_new(t, rows->n_seqs, mod__min(rows->n_max, length * rows->n_seqs), length, rows->ragged || !by_length,
+                     rows);
+   if (!r || t->desc.measure) return r;
    r->n = 0;
    for (s = 0; s < rows->n_seqs; ++s) {
       r->start[s] = r->n;
@@ -3594,6 +3591,15 @@ MODDEF mod_rows *mod_rows_others(mod_tape *tape, const mod_rows *rows, const mod
    }
    r->start[rows->n_seqs] = r->n;
    return r;
+}
+
+MODDEF mod_rows *mod_rows_others(mod_tape *tape, const mod_rows *rows, const mod_rows *kept)
+{
+   if (!tape || tape->error.code != MOD_RESULT_OK) return NULL;
+   if (!rows || !kept) return mod__no_rows(tape, MOD_RESULT_ARG, "rows or kept is NULL", -1);
+   if (kept != rows && kept->parent != rows)
+      return mod__no_rows(tape, MOD_RESULT_SHAPE, "kept is no selection of rows", -1);
+   return mod__rows_others(tape, rows, kept, !rows->ragged && !kept->ragged);
 }
 
 MODDEF int mod_rows_choose(mod_tape *tape, const mod_rows *rows, mod_tensor *score, int choices, int n_experts,
@@ -5290,7 +5296,9 @@ MOD__FN mod_tensor *mod__block(mod__pass *p, int l, mod_tensor *x)
    if (r) gate = mod_gate(t, mod_gather(t, r, kept), (mod_gate_kind)b.gate, a);
    y = mod_scatter_add(t, x, mod_add(t, h, m), gate, kept);
    if (r && p->c->bypass == MOD_BYPASS_GATED && b.select == MOD_SELECT_LEARNED) {
-      const mod_rows *others = mod_rows_others(t, p->rows, kept);
+      /* While the capacity is warmed up, the rows left may be any number: a plan for its beginning holds to its end. */
+      int decides = p->batch->mode == MOD_MODE_CAUSAL && mod__router_of(p->c, l, MOD__OF_BLOCK).decides;
+      const mod_rows *others = mod__rows_others(t, p->rows, kept, !decides && !(p->batch->least_capacity > 0));
       mod_tensor *g = mod_scale(t, mod_tanh(t, mod_gather(t, r, others)), a);
       y = mod_scatter_add(t, y, mod_gather(t, x, others), g, others);
    }
