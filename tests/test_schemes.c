@@ -813,7 +813,7 @@ static void test_runs(void)
    A trainer's and a session's memory
    ------------------------------------------------------------------------------------------------------------------ */
 
-static mod_train_desc make_desc(const mod_config *cfg)
+static mod_train_desc make_desc(void)
 {
    mod_train_desc how = {0};
    how.n_seqs = SEQS;
@@ -823,7 +823,6 @@ static mod_train_desc make_desc(const mod_config *cfg)
    how.weight_decay = 0.1;
    how.clip_norm = 0.5;
    how.seed = 7;
-   (void)cfg;
    return how;
 }
 
@@ -835,7 +834,7 @@ static void test_memory(void)
       mod_model *model = make(&cfg, (uint64_t)v + 1);
       mod_error err;
       for (int warm = 0; warm < 2; ++warm) {
-         mod_train_desc how = make_desc(&cfg);
+         mod_train_desc how = make_desc();
          mod_plan plan;
          how.n_threads = 1 + (v + warm) % 3;
          how.dropout = warm ? 0.2 : 0;
@@ -1079,11 +1078,249 @@ static void test_sessions(void)
    CHECKF(failures > 200, "%d", failures);
 }
 
+/* ---------------------------------------------------------------------------------------------------------------------
+   Schemes that are others in disguise, bit for bit
+   ------------------------------------------------------------------------------------------------------------------ */
+
+/* Copies to b the tensors of a that it has too. Returns how many. */
+static int copy_shared(const mod_model *a, mod_model *b)
+{
+   int copied = 0;
+   for (int i = 0; i < mod_model_param_count(a); ++i) {
+      mod_param p, q;
+      mod_model_param(a, i, &p, NULL);
+      if (mod_model_param(b, mod_model_find(b, p.name), &q, NULL) != MOD_RESULT_OK || q.count != p.count) continue;
+      memcpy(q.data, p.data, p.count * sizeof *p.data);
+      ++copied;
+   }
+   return copied;
+}
+
+/* The largest difference in a tensor of a that b has too (but predictors and, if asked, routers): 0 if all are the same to
+   the bit, else |difference| / largest number of the tensor, at least 1e-30. */
+static double apart(const mod_model *a, const mod_model *b, const float *grads_a, const float *grads_b, int routers, int *compared)
+{
+   double worst = 0;
+   *compared = 0;
+   for (int i = 0; i < mod_model_param_count(a); ++i) {
+      mod_param p, q;
+      double largest = 0, differ = 0;
+      mod_model_param(a, i, &p, NULL);
+      if (mod_model_param(b, mod_model_find(b, p.name), &q, NULL) != MOD_RESULT_OK || q.count != p.count || p.predictor) continue;
+      if (!routers && strstr(p.name, "router")) continue;
+      const float *x = grads_a ? grads_a + p.offset : p.data, *y = grads_b ? grads_b + q.offset : q.data;
+      ++*compared;
+      if (same(x, y, p.count)) continue;
+      for (size_t j = 0; j < p.count; ++j) {
+         largest = fmax(largest, fabs((double)x[j]));
+         differ = fmax(differ, fabs((double)x[j] - (double)y[j]));
+      }
+      worst = fmax(worst, fmax(1e-30, differ / largest));
+   }
+   return worst;
+}
+
+typedef struct pair {
+   const char *name;
+   mod_config a, b;
+   double least;   /* least_capacity of b's batches */
+   double grads;   /* how far gradients may be apart: 0 means the same bits, and after ten steps the same weights */
+   int modes;      /* 1: top-k only */
+} pair;
+
+#define EXPERT_MOE .select = MOD_SELECT_ALL, .mlp = MOD_MLP_MOE, .choice = MOD_CHOICE_EXPERT
+static const pair pairs[] = {
+   {"learned of all", {.select = MOD_SELECT_ALL}, {.capacity = 1, .gate = MOD_GATE_ONE, .causal = MOD_CAUSAL_NONE}, 0, 0, 2},
+   {"learned of all, biases", {.select = MOD_SELECT_ALL, .bias = MOD_BIAS_ON, .norm = MOD_NORM_LAYER},
+    {.capacity = 1, .gate = MOD_GATE_ONE, .causal = MOD_CAUSAL_NONE, .bias = MOD_BIAS_ON, .norm = MOD_NORM_LAYER}, 0, 0, 2},
+   {"random of all", {.select = MOD_SELECT_ALL}, {.select = MOD_SELECT_STOCHASTIC, .capacity = 1}, 0, 0, 2},
+   {"every one", {.select = MOD_SELECT_ALL}, {.select = MOD_SELECT_EVERY, .capacity = 1}, 0, 0, 2},
+   {"the first of all", {.select = MOD_SELECT_ALL}, {.select = MOD_SELECT_FIRST, .capacity = 1}, 0, 0, 2},
+   {"the same keys", {.capacity = 0.4}, {.capacity = 0.4, .kv_select = MOD_SELECT_SAME}, 0, 0, 2},
+   {"all keys of all", {.select = MOD_SELECT_ALL}, {.select = MOD_SELECT_ALL, .kv_select = MOD_SELECT_ALL}, 0, 0, 2},
+   /* Keys of their own are normalised apart: two gradients meet there in another order. */
+   {"learned keys of all", {.select = MOD_SELECT_ALL},
+    {.select = MOD_SELECT_ALL, .kv_select = MOD_SELECT_LEARNED, .kv_capacity = 1, .kv_gate = MOD_GATE_ONE,
+     .causal = MOD_CAUSAL_NONE}, 0, 1e-5, 2},
+   {"learned keys and queries of all", {.select = MOD_SELECT_ALL},
+    {.capacity = 1, .gate = MOD_GATE_ONE, .kv_select = MOD_SELECT_LEARNED, .kv_capacity = 1, .kv_gate = MOD_GATE_ONE,
+     .causal = MOD_CAUSAL_NONE}, 0, 1e-5, 2},
+   {"one expert, who takes all", {.select = MOD_SELECT_ALL}, {EXPERT_MOE, .n_experts = 1}, 0, 0, 2},
+   {"one expert, whom all choose", {.select = MOD_SELECT_ALL},
+    {.select = MOD_SELECT_ALL, .mlp = MOD_MLP_MOE, .n_experts = 1, .balance_loss = 1e-30, .z_loss = 1e-30}, 0, 0, 2},
+   {"staged after all", {EXPERT_MOE, .causal = MOD_CAUSAL_NONE},
+    {.capacity = 1, .gate = MOD_GATE_ONE, .mlp = MOD_MLP_MOE, .choice = MOD_CHOICE_EXPERT, .causal = MOD_CAUSAL_NONE}, 0, 0, 2},
+   {"at least all", {.capacity = 1, .gate = MOD_GATE_SIGMOID, .causal = MOD_CAUSAL_NONE},
+    {.capacity = 0.3, .gate = MOD_GATE_SIGMOID, .causal = MOD_CAUSAL_NONE}, 1, 0, 1},
+   {"at least all keys", {.select = MOD_SELECT_ALL, .kv_select = MOD_SELECT_LEARNED, .kv_capacity = 1, .causal = MOD_CAUSAL_NONE},
+    {.select = MOD_SELECT_ALL, .kv_select = MOD_SELECT_LEARNED, .kv_capacity = 0.2, .causal = MOD_CAUSAL_NONE}, 1, 0, 1},
+   {"at least all, every", {.select = MOD_SELECT_EVERY, .capacity = 1}, {.select = MOD_SELECT_EVERY, .capacity = 0.3}, 1, 0, 1},
+   {"at least all, first", {.select = MOD_SELECT_FIRST, .capacity = 1}, {.select = MOD_SELECT_FIRST, .capacity = 0.3}, 1, 0, 1},
+   {"at least all, random", {.select = MOD_SELECT_STOCHASTIC, .capacity = 1}, {.select = MOD_SELECT_STOCHASTIC, .capacity = 0.3}, 1, 0, 1},
+   {"at least all, token-choice", {.select = MOD_SELECT_TOKEN, .capacity = 1}, {.select = MOD_SELECT_TOKEN, .capacity = 0.3}, 1, 0, 1},
+   {"integrated, no-ops out of reach", {.select = MOD_SELECT_ALL, .mlp = MOD_MLP_MOE, .capacity_factor = 0.4, .balance_loss = 1e-30},
+    {.mlp = MOD_MLP_MODE, .capacity = 0.4, .balance_loss = 1e-30}, 0, 0, 2},
+   {"integrated top-2, no-ops out of reach",
+    {.select = MOD_SELECT_ALL, .mlp = MOD_MLP_MOE, .choices = 2, .capacity_factor = 0.4, .balance_loss = 1e-30},
+    {.mlp = MOD_MLP_MODE, .choices = 2, .capacity = 0.4, .balance_loss = 1e-30, .n_noops = 1}, 0, 0, 2},
+   {"integrated by the experts, no-ops out of reach", {EXPERT_MOE, .capacity_factor = 0.4, .causal = MOD_CAUSAL_BOTH},
+    {.mlp = MOD_MLP_MODE, .choice = MOD_CHOICE_EXPERT, .capacity = 0.4, .causal = MOD_CAUSAL_BOTH}, 0, 0, 2},
+};
+
+static mod_config common(mod_config cfg)
+{
+   cfg.vocab_size = VOCAB;
+   cfg.context = CONTEXT;
+   cfg.n_layers = LAYERS;
+   cfg.d_model = D;
+   cfg.d_ff = FF;
+   cfg.n_heads = 4;
+   cfg.route_every = 1;
+   return mod_config_resolve(&cfg);
+}
+
+/* The last feature of every row becomes 1 (embedding), and stays so (what is added to it is 0). The routers of b's experts
+   become those of a, and their no-ops get -10^4 from that feature. */
+static void no_noops(mod_model *a, mod_model *b)
+{
+   for (int i = 0; i < mod_model_param_count(a); ++i) {
+      mod_param p, q;
+      mod_model_param(a, i, &p, NULL);
+      mod_model_param(b, mod_model_find(b, p.name), &q, NULL);
+      if (!strcmp(p.name, "embed"))
+         for (int t = 0; t < VOCAB; ++t) p.data[t * D + D - 1] = q.data[t * D + D - 1] = 1;
+      if (strstr(p.name, "attn.wo") || strstr(p.name, "mlp.w2"))
+         for (size_t r = 0; r < p.count / D; ++r) p.data[r * D + D - 1] = q.data[r * D + D - 1] = 0;
+      if (!strstr(p.name, "mlp.router")) continue;
+      for (int r = 0; r < D; ++r)
+         for (int e = 0; e < q.dim[1]; ++e)
+            q.data[r * q.dim[1] + e] = e < p.dim[1] ? p.data[r * p.dim[1] + e] : r == D - 1 ? -1e4f : 0;
+   }
+}
+
+static void test_reductions(void)
+{
+   for (size_t v = 0; v < sizeof pairs / sizeof pairs[0]; ++v) {
+      const pair *p = &pairs[v];
+      mod_config ca = common(p->a), cb = common(p->b);
+      mod_model *a = make(&ca, 40 + v), *b = make(&cb, 60 + v);
+      int copied = copy_shared(a, b), compared, noops = cb.mlp == MOD_MLP_MODE;
+      if (noops) no_noops(a, b);
+      CHECKF(copied == mod_model_param_count(a) - noops * LAYERS, "%s: %d", p->name, copied);
+      fill_batch();
+      for (int l = 0; l < 3; ++l)
+         for (int mode = 0; mode < p->modes; ++mode) {
+            mod_batch batch = make_batch(&ca, lengths_of[l], mode), other = batch;
+            other.least_capacity = p->least;
+            run ra = run_model(a, batch, 1, 1, 0), rb = run_model(b, other, 1, 2, 0);
+            CHECKF(!ra.result && !rb.result, "%s: %s", p->name, rb.err.message);
+            if (!ra.result && !rb.result) {
+               CHECKF(same(ra.out.logits->data, rb.out.logits->data, (size_t)(ra.out.logits->dim[0] * VOCAB)) &&
+                      ra.out.cross_entropy == rb.out.cross_entropy, "%s, mode %d", p->name, mode);
+               double differ = apart(a, b, ra.grads, rb.grads, 1, &compared);
+               CHECKF(differ <= p->grads && compared > 20, "%s, mode %d: gradients differ by %g", p->name, mode, differ);
+            }
+            end_run(&ra);
+            end_run(&rb);
+         }
+      if (p->grads == 0 && p->least == 0) {
+         mod_train_desc how = make_desc();
+         mod_trainer *ta = mod_trainer_create(a, &how, NULL, NULL), *tb = mod_trainer_create(b, &how, NULL, NULL);
+         for (int step = 0; step < 10; ++step) {
+            fill_batch();
+            mod_batch batch = make_batch(&ca, lengths_of[step % 3], MOD_MODE_TOPK);
+            CHECK(mod_train_step(ta, &batch, NULL, NULL) == MOD_RESULT_OK && mod_train_step(tb, &batch, NULL, NULL) == MOD_RESULT_OK);
+         }
+         double differ = apart(a, b, NULL, NULL, 1, &compared);
+         CHECKF(differ == 0 && compared > 20, "%s: weights differ by %g after ten steps", p->name, differ);
+         mod_trainer_destroy(ta);
+         mod_trainer_destroy(tb);
+      }
+      mod_model_destroy(a);
+      mod_model_destroy(b);
+   }
+}
+
+/* Mixture-of-Depths written on the public ops as a mixture of two experts: the block, which takes its k best, and the
+   identity, whose logit and delta are 0; weights by softmax. It is the model's MoD block with the sigmoid gate. */
+static mod_tensor *leaf_of(mod_tape *t, const mod_model *model, float *grads, const char *name)
+{
+   mod_param p;
+   CHECKF(mod_model_param(model, mod_model_find(model, name), &p, NULL) == MOD_RESULT_OK, "%s", name);
+   return mod_leaf(t, p.data, grads + p.offset, p.n_dim, p.dim);
+}
+
+static void test_two_experts(void)
+{
+   mod_config cfg = {.capacity = 0.4, .gate = MOD_GATE_SIGMOID, .causal = MOD_CAUSAL_NONE, .route_first = 1};
+   static float grads[1 << 14], nothing[ROWS * D];
+   static int ids[SEQS * LENGTH], wanted[SEQS * LENGTH];
+   const int dim[2] = {SEQS * LENGTH, D}, column[2] = {SEQS * LENGTH, 1};
+   cfg = common(cfg);
+   cfg.n_layers = 1;
+   mod_model *model = make(&cfg, 99);
+   fill_batch();
+   mod_batch batch = make_batch(&cfg, NULL, MOD_MODE_TOPK);
+   mod_tape_desc desc = {0};
+   size_t bytes = 0;
+   CHECK(mod_forward_plan(&cfg, &batch, &desc, &bytes, NULL) == MOD_RESULT_OK);
+   size_t n;
+   mod_model_params(model, &n);
+   float *model_grads = (float *)calloc(n, sizeof(float));
+   mod_tape *tm = mod_tape_create(&desc, bytes, NULL, NULL), *t = mod_tape_create(&desc, 1 << 20, NULL, NULL);
+   mod_forward out;
+   CHECK(n < 1 << 14 && mod_model_forward(model, tm, model_grads, &batch, &out, NULL) == MOD_RESULT_OK);
+   CHECK(mod_tape_backward(tm, out.loss, NULL) == MOD_RESULT_OK);
+
+   memcpy(ids, tokens, sizeof ids);
+   memcpy(wanted, targets, sizeof wanted);
+   mod_rows *rows = mod_rows_make(t, SEQS, LENGTH, NULL);
+   mod_tensor *embed = leaf_of(t, model, grads, "embed"), *table = mod_rope_table(t, 0, LENGTH, D / 4, 10000);
+   mod_tensor *x = mod_embedding(t, embed, ids, SEQS * LENGTH);
+   mod_tensor *r = mod_matmul(t, x, leaf_of(t, model, grads, "blocks.0.router"));
+   mod_rows *kept = mod_rows_topk(t, rows, r, 0.4);
+   mod_tensor *p = mod_softmax(t, mod_concat(t, r, mod_leaf(t, nothing, NULL, 2, column), 1));
+   mod_tensor *s = mod_gather(t, x, kept), *u = mod_rmsnorm(t, s, leaf_of(t, model, grads, "blocks.0.norm1.gain"), 1e-5);
+   mod_tensor *q = mod_matmul(t, u, leaf_of(t, model, grads, "blocks.0.attn.wq"));
+   mod_tensor *k = mod_matmul(t, u, leaf_of(t, model, grads, "blocks.0.attn.wk"));
+   mod_tensor *v = mod_matmul(t, u, leaf_of(t, model, grads, "blocks.0.attn.wv"));
+   mod_tensor *h = mod_attention(t, mod_rope(t, q, kept, table), mod_rope(t, k, kept, table), v, kept, kept, 4, 4, MOD_MASK_CAUSAL);
+   h = mod_matmul(t, h, leaf_of(t, model, grads, "blocks.0.attn.wo"));
+   u = mod_rmsnorm(t, mod_add(t, s, h), leaf_of(t, model, grads, "blocks.0.norm2.gain"), 1e-5);
+   u = mod_gelu(t, mod_matmul(t, u, leaf_of(t, model, grads, "blocks.0.mlp.w1")));
+   u = mod_matmul(t, u, leaf_of(t, model, grads, "blocks.0.mlp.w2"));
+   mod_tensor *y = mod_scatter_add(t, x, mod_add(t, h, u), mod_gather(t, mod_slice(t, p, 1, 0, 1), kept), kept);
+   y = mod_scatter_add(t, y, mod_leaf(t, nothing, NULL, 2, dim), mod_slice(t, p, 1, 1, 1), rows);
+   y = mod_matmul_nt(t, mod_rmsnorm(t, y, leaf_of(t, model, grads, "norm.gain"), 1e-5), embed);
+   mod_tensor *loss = mod_cross_entropy(t, y, wanted, 0);
+   mod_error err;
+   CHECKF(mod_tape_backward(t, loss, &err) == MOD_RESULT_OK, "%s", err.message);
+   CHECK(y && same(y->data, out.logits->data, (size_t)(SEQS * LENGTH * VOCAB)) && loss->value == out.cross_entropy);
+   for (int i = 0; i < mod_model_param_count(model); ++i) {
+      mod_param w;
+      mod_model_param(model, i, &w, NULL);
+      double largest = 0, differ = 0;
+      for (size_t j = w.offset; j < w.offset + w.count; ++j) {
+         largest = fmax(largest, fabs((double)model_grads[j]));
+         differ = fmax(differ, fabs((double)(model_grads[j] - grads[j])));
+      }
+      /* The derivative of a softmax and that of a sigmoid are two formulas: it reaches the router, and through it x. */
+      int through = !strcmp(w.name, "embed") || strstr(w.name, "router");
+      CHECKF(largest > 0 && differ <= (through ? 2e-6 * largest : 0), "%s: %g of %g", w.name, differ, largest);
+   }
+   mod_tape_destroy(t);
+   mod_tape_destroy(tm);
+   free(model_grads);
+   mod_model_destroy(model);
+}
+
 int main(void)
 {
    test_runs();
    test_memory();
    test_independence();
    test_sessions();
+   test_reductions();
+   test_two_experts();
    return test_end();
 }
