@@ -1082,6 +1082,13 @@ static void test_sessions(void)
    Schemes that are others in disguise, bit for bit
    ------------------------------------------------------------------------------------------------------------------ */
 
+static int same_weights(const mod_model *a, const mod_model *b)
+{
+   size_t n, m;
+   const float *x = mod_model_params(a, &n), *y = mod_model_params(b, &m);
+   return n == m && same(x, y, n);
+}
+
 /* Copies to b the tensors of a that it has too. Returns how many. */
 static int copy_shared(const mod_model *a, mod_model *b)
 {
@@ -1314,6 +1321,378 @@ static void test_two_experts(void)
    mod_model_destroy(model);
 }
 
+/* ---------------------------------------------------------------------------------------------------------------------
+   Training: micro-batches, warm-up of the capacity, moving thresholds, dropout, predictors, calibration, NaN
+   ------------------------------------------------------------------------------------------------------------------ */
+
+/* Sequences [first, first + n) of a batch, as a micro-batch of it. */
+static mod_batch micro(const mod_config *cfg, mod_batch batch, int first, int n, int64_t n_targets, int64_t n_tokens)
+{
+   if (batch.tokens) batch.tokens += first * LENGTH;
+   if (batch.inputs) batch.inputs += first * LENGTH * N_IN;
+   if (batch.targets) batch.targets += first * (pooled(cfg) ? 1 : LENGTH);
+   if (batch.values) batch.values += first * N_OUT;
+   if (batch.lengths) batch.lengths += first;
+   batch.n_seqs = n;
+   batch.n_targets = n_targets;
+   batch.n_tokens = n_tokens;
+   return batch;
+}
+
+static void test_micro_batches(void)
+{
+   for (int v = 0; v < N_SCHEMES; ++v) {
+      const char *name = schemes[v].name;
+      mod_config cfg = config_of(v);
+      if (cfg.head == MOD_HEAD_TIED) cfg.head = MOD_HEAD_UNTIED; /* two ops feed a tied embedding */
+      mod_model *model[3];
+      mod_trainer *trainer[3]; /* in one batch; in three; in two, with threads */
+      size_t n;
+      for (int i = 0; i < 3; ++i) {
+         mod_train_desc how = make_desc();
+         how.n_threads = 1 + i;
+         how.dropout = 0.15;
+         how.capacity_warmup = 2;
+         how.threshold_decay = 0.8;
+         model[i] = make(&cfg, (uint64_t)v + 1);
+         trainer[i] = mod_trainer_create(model[i], &how, NULL, NULL);
+      }
+      for (int step = 0; step < 4; ++step) {
+         fill_batch();
+         mod_batch batch = make_batch(&cfg, lengths_of[step % 3], MOD_MODE_TOPK);
+         int64_t n_targets = 0, n_tokens = 0;
+         for (int s = 0; s < SEQS; ++s) {
+            int length = batch.lengths ? batch.lengths[s] : LENGTH;
+            n_tokens += length;
+            if (cfg.head == MOD_HEAD_REGRESSION) n_targets += N_OUT;
+            else if (pooled(&cfg)) ++n_targets;
+            else for (int i = 0; i < length; ++i) n_targets += targets[s * LENGTH + i] >= 0;
+         }
+         static const int cut[3][SEQS] = {{3, 0, 0}, {1, 1, 1}, {1, 2, 0}};
+         mod_step_info info[3];
+         for (int i = 0; i < 3; ++i)
+            for (int c = 0, at = 0; c < SEQS && cut[i][c]; at += cut[i][c++]) {
+               mod_batch piece = micro(&cfg, batch, at, cut[i][c], i ? n_targets : 0, i ? n_tokens : 0);
+               mod_error err;
+               CHECKF(mod_train_accumulate(trainer[i], &piece, &err) == MOD_RESULT_OK, "%s: %s", name, err.message);
+            }
+         const float *g = mod_trainer_grads(trainer[0], &n);
+         int same_grads = same(g, mod_trainer_grads(trainer[1], NULL), n) && same(g, mod_trainer_grads(trainer[2], NULL), n);
+         CHECKF(same_grads, "%s, step %d: gradients", name, step);
+         for (int i = 0; i < 3; ++i) CHECK(mod_train_update(trainer[i], &info[i], NULL) == MOD_RESULT_OK);
+         for (int i = 1; i < 3; ++i)
+            CHECKF(near(info[i].loss, info[0].loss) && near(info[i].router_bce, info[0].router_bce) &&
+                   near(info[i].predictor_bce, info[0].predictor_bce) && near(info[i].balance_loss, info[0].balance_loss) &&
+                   near(info[i].z_loss, info[0].z_loss), "%s, step %d", name, step);
+      }
+      for (int i = 1; i < 3; ++i) {
+         CHECKF(same_weights(model[0], model[i]), "%s: weights", name);
+         CHECKF(!memcmp(mod_model_thresholds(model[0]), mod_model_thresholds(model[i]),
+                        sizeof(double) * (size_t)(mod_config_paths(&cfg) * LAYERS)), "%s: thresholds", name);
+      }
+      for (int i = 0; i < 3; ++i) mod_trainer_destroy(trainer[i]), mod_model_destroy(model[i]);
+   }
+}
+
+static int descending(const void *a, const void *b)
+{
+   double x = *(const double *)a, y = *(const double *)b;
+   return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* The (above + 1)-th largest of the logits that decide over path j, of rows [from, to). */
+static double ranked(const rule *r, const block_seen *b, int j, int from, int to, int above)
+{
+   double sorted[ROWS];
+   for (int i = from; i < to; ++i) sorted[i - from] = deciding(r, b, i, j);
+   qsort(sorted, (size_t)(to - from), sizeof *sorted, descending);
+   return sorted[above];
+}
+
+static void test_warmup_and_thresholds(void)
+{
+   enum { WARMUP = 4 };
+   int moved = 0;
+   for (int v = 0; v < N_SCHEMES; ++v) {
+      const char *name = schemes[v].name;
+      mod_config cfg = config_of(v);
+      mod_model *model = make(&cfg, (uint64_t)v + 1);
+      mod_train_desc how = make_desc();
+      how.capacity_warmup = WARMUP;
+      how.threshold_decay = 0.75;
+      mod_trainer *trainer = mod_trainer_create(model, &how, NULL, NULL);
+      double *theta = mod_model_thresholds(model);
+      for (int step = 0; step < WARMUP + 3; ++step) {
+         double want[MAX_PATHS * LAYERS];
+         mod_error err;
+         fill_batch();
+         mod_batch batch = make_batch(&cfg, lengths_of[step % 3], MOD_MODE_TOPK);
+         batch.probe = probe;
+         batch.probe_user = seen;
+         memset(seen, 0, sizeof seen);
+         CHECKF(mod_train_accumulate(trainer, &batch, &err) == MOD_RESULT_OK, "%s: %s", name, err.message);
+         batch.least_capacity = step < WARMUP ? 1 - (double)step / WARMUP : 0;
+         account a = walk(&cfg, model, &batch, name); /* who entered */
+         const mod_forward *f = mod_trainer_forward(trainer);
+         for (int l = 0; l < LAYERS; ++l) {
+            mod_block_config b = mod_config_block(&cfg, l);
+            CHECKF(f->blocks[l].kept == a.block[l].kept && f->blocks[l].keys == a.block[l].keys, "%s, step %d", name, step);
+            for (int s = 0; s < SEQS && b.select == MOD_SELECT_LEARNED; ++s)
+               CHECKF(f->kept[l * SEQS + s] == k_of(seen[l].start[s + 1] - seen[l].start[s], fmax(b.capacity, batch.least_capacity)), "%s, step %d", name, step);
+         }
+         memcpy(want, theta, sizeof(double) * (size_t)(mod_config_paths(&cfg) * LAYERS));
+         for (int l = 0; l < LAYERS; ++l)
+            for (int w = 0; w < 3; ++w) {
+               rule r = rule_of(&cfg, l, w);
+               const int *start = w == EXPERTS ? seen[l].kept.start : seen[l].start;
+               for (int j = 0; j < r.paths && r.decides; ++j) {
+                  double sum = 0, *t = &want[(r.path + j) * LAYERS + l];
+                  int count = 0;
+                  for (int s = 0; s < SEQS; ++s) {
+                     int n = start[s + 1] - start[s], k = w == EXPERTS ? slots_of(n, r.share) : k_of(n, fmax(r.share, batch.least_capacity));
+                     if (k >= n) continue;
+                     sum += (ranked(&r, &seen[l], j, start[s], start[s + 1], k - 1) + ranked(&r, &seen[l], j, start[s], start[s + 1], k)) / 2;
+                     ++count;
+                  }
+                  if (count) *t = *t == 0 ? sum / count : 0.75 * *t + 0.25 * (sum / count), ++moved;
+               }
+            }
+         CHECK(mod_train_update(trainer, NULL, NULL) == MOD_RESULT_OK);
+         for (int i = 0; i < mod_config_paths(&cfg) * LAYERS; ++i)
+            CHECKF(fabs(theta[i] - want[i]) <= 1e-12 * (1 + fabs(want[i])), "%s, step %d: theta %g, not %g", name, step, theta[i], want[i]);
+      }
+      mod_trainer_destroy(trainer);
+      mod_model_destroy(model);
+   }
+   CHECKF(moved > 200, "%d", moved);
+
+   /* A token-choice that everyone's first choice is the block: as many enter as there are slots. */
+   for (int hundredths = 1; hundredths <= 100; ++hundredths) {
+      mod_config cfg = common((mod_config){.select = MOD_SELECT_TOKEN, .capacity = 0.3});
+      mod_model *model = make(&cfg, 5);
+      mod_param router;
+      mod_model_param(model, mod_model_find(model, "blocks.1.router"), &router, NULL);
+      memset(router.data, 0, router.count * sizeof *router.data);
+      mod_batch batch = make_batch(&cfg, NULL, MOD_MODE_TOPK);
+      batch.least_capacity = hundredths / 100.0;
+      run r = run_model(model, batch, 0, 1, 0);
+      int want = k_of(CONTEXT, fmax(0.3, batch.least_capacity));
+      if (want > LENGTH) want = LENGTH;
+      CHECKF(!r.result && r.out.kept[SEQS] == want, "least %g: %d, not %d", batch.least_capacity, r.out.kept[SEQS], want);
+      end_run(&r);
+      mod_model_destroy(model);
+   }
+}
+
+/* A step that is refused leaves nothing behind: not in weights, moments or thresholds, and not for the next. */
+static void test_refused_steps(void)
+{
+   mod_config cfg = common((mod_config){.head = MOD_HEAD_CLASS, .n_outputs = N_OUT, .capacity = 0.4});
+   mod_model *model[2];
+   mod_trainer *trainer[2];
+   fill_batch();
+   for (int i = 0; i < 2; ++i) {
+      mod_train_desc how = make_desc();
+      how.threshold_decay = 0.9;
+      model[i] = make(&cfg, 8);
+      trainer[i] = mod_trainer_create(model[i], &how, NULL, NULL);
+      mod_batch batch = make_batch(&cfg, ragged, MOD_MODE_TOPK);
+      if (i) {
+         classes[1] = N_OUT;
+         CHECK(mod_train_step(trainer[i], &batch, NULL, NULL) == MOD_RESULT_RANGE);
+         classes[1] = 0;
+      }
+      classes[1] = 0;
+      batch.lengths = holes;
+      CHECK(mod_train_step(trainer[i], &batch, NULL, NULL) == MOD_RESULT_OK);
+   }
+   CHECK(same_weights(model[0], model[1]));
+   CHECK(!memcmp(mod_model_thresholds(model[0]), mod_model_thresholds(model[1]), LAYERS * sizeof(double)));
+   for (int i = 0; i < 2; ++i) mod_trainer_destroy(trainer[i]), mod_model_destroy(model[i]);
+}
+
+/* The predictors train beside the language model, which never feels them. */
+static void test_predictors_apart(void)
+{
+   int trained = 0;
+   for (int v = 0; v < N_SCHEMES; ++v) {
+      mod_config with = config_of(v), without = with;
+      if (with.causal != MOD_CAUSAL_PREDICTOR && with.causal != MOD_CAUSAL_BOTH) continue;
+      without.causal = with.causal == MOD_CAUSAL_BOTH ? MOD_CAUSAL_ROUTER : MOD_CAUSAL_NONE;
+      mod_model *a = make(&without, 4), *b = make(&with, 5);
+      int copied = copy_shared(a, b), compared;
+      CHECK(copied == mod_model_param_count(a));
+      if (mod_model_param_count(b) == copied) { /* has none */
+         mod_model_destroy(a);
+         mod_model_destroy(b);
+         continue;
+      }
+      mod_train_desc how = make_desc();
+      how.dropout = 0.1;
+      how.clip_norm = 0.05;
+      mod_trainer *ta = mod_trainer_create(a, &how, NULL, NULL), *tb = mod_trainer_create(b, &how, NULL, NULL);
+      double first = 0, last = 0;
+      for (int step = 0; step < 8; ++step) {
+         mod_step_info ia, ib;
+         fill_batch();
+         mod_batch batch = make_batch(&with, lengths_of[step % 3], MOD_MODE_TOPK);
+         CHECK(mod_train_step(ta, &batch, &ia, NULL) == MOD_RESULT_OK && mod_train_step(tb, &batch, &ib, NULL) == MOD_RESULT_OK);
+         CHECKF(ia.grad_norm == ib.grad_norm && ia.grad_norm > 0.05 && ia.predictor_grad_norm == 0 && ib.predictor_grad_norm > 0,
+                "%s", schemes[v].name);
+         if (step % 3 == 0) last = ib.predictor_bce;
+         if (step == 0) first = last;
+      }
+      trained += last < first;
+      CHECKF(apart(a, b, NULL, NULL, 1, &compared) == 0 && compared == copied, "%s", schemes[v].name);
+      mod_trainer_destroy(ta);
+      mod_trainer_destroy(tb);
+      mod_model_destroy(a);
+      mod_model_destroy(b);
+   }
+   CHECKF(trained > 10, "%d", trained);
+}
+
+static void test_calibration(void)
+{
+   int paths = 0;
+   for (int v = 0; v < N_SCHEMES; ++v) {
+      const char *name = schemes[v].name;
+      mod_config cfg = config_of(v);
+      mod_model *model = make(&cfg, (uint64_t)v + 1);
+      double *theta = mod_model_thresholds(model), before[MAX_PATHS * LAYERS];
+      int n_theta = mod_config_paths(&cfg) * LAYERS, known[MAX_PATHS * LAYERS] = {0};
+      size_t bytes = 0;
+      mod_error err;
+      mod_tape_desc desc = {.forward_only = 1};
+      fill_batch();
+      mod_batch batch = make_batch(&cfg, NULL, causal_too(&cfg));
+      mod_batch shape = batch;
+      shape.mode = MOD_MODE_TOPK;
+      for (int i = 0; i < n_theta; ++i) before[i] = theta[i] = 100 + i;
+      CHECK(mod_forward_plan(&cfg, &shape, &desc, &bytes, NULL) == MOD_RESULT_OK);
+      mod_tape *tape = mod_tape_create(&desc, bytes, NULL, NULL);
+      batch.probe = probe;
+      batch.probe_user = seen;
+      memset(seen, 0, sizeof seen);
+      if (causal_too(&cfg)) {
+         CHECKF(mod_model_calibrate(model, tape, &batch, &err) == MOD_RESULT_OK, "%s: %s", name, err.message);
+         for (int l = 0; l < LAYERS; ++l)
+            for (int w = 0; w < 3; ++w) {
+               rule r = rule_of(&cfg, l, w);
+               int n = w == EXPERTS ? seen[l].kept.n : seen[l].n, k = w == EXPERTS ? slots_of(n, r.share) : k_of(n, r.share);
+               for (int j = 0; j < r.paths && r.decides; ++j, ++paths) {
+                  int at = (r.path + j) * LAYERS + l;
+                  CHECKF(theta[at] == ranked(&r, &seen[l], j, 0, n, k), "%s, block %d, path %d", name, l, r.path + j);
+                  known[at] = 1;
+               }
+            }
+         for (int i = 0; i < n_theta; ++i) CHECKF(known[i] || theta[i] == before[i], "%s: theta %d", name, i);
+      }
+      mod_tape_destroy(tape);
+
+      /* NaN in a router, or in what decides: reported with its block, in both modes and in a session. */
+      for (int i = 0; i < mod_model_param_count(model); ++i) {
+         mod_param p;
+         mod_model_param(model, i, &p, NULL);
+         if (!strstr(p.name, "router") && !strstr(p.name, "predictor.b2")) continue;
+         float saved = p.data[0];
+         p.data[0] = (float)NAN;
+         for (int mode = 0; mode <= causal_too(&cfg); ++mode) {
+            run r = run_model(model, make_batch(&cfg, NULL, mode), 0, 1, 0);
+            CHECKF(r.result == MOD_RESULT_NUMERIC && r.err.block == p.name[7] - '0' && r.err.where >= 0 && r.err.where < LENGTH,
+                   "%s, mode %d, %s: %s, block %d, %d", name, mode, p.name, mod_result_name(r.result), r.err.block, (int)r.err.where);
+            end_run(&r);
+         }
+         p.data[0] = saved;
+      }
+      mod_model_destroy(model);
+   }
+   CHECKF(paths > 60, "%d", paths);
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------
+   Files
+   ------------------------------------------------------------------------------------------------------------------ */
+
+static struct {
+   unsigned char data[1 << 20];
+   size_t size;
+} disk;
+
+static size_t write_disk(const void *from, size_t size, void *user)
+{
+   (void)user;
+   if (size > sizeof disk.data - disk.size) return 0;
+   memcpy(disk.data + disk.size, from, size);
+   disk.size += size;
+   return size;
+}
+
+static size_t read_disk(uint64_t offset, void *to, size_t size, void *user)
+{
+   (void)user;
+   if (offset > disk.size || size > disk.size - offset) return 0;
+   memcpy(to, disk.data + offset, size);
+   return size;
+}
+
+static void test_files(void)
+{
+   for (int v = 0; v < N_SCHEMES; ++v) {
+      const char *name = schemes[v].name;
+      mod_config cfg = config_of(v), read;
+      mod_error err;
+      mod_train_desc how = make_desc(), again;
+      how.dropout = 0.1;
+      how.capacity_warmup = 5;
+      how.threshold_decay = 0.9;
+      mod_model *model = make(&cfg, (uint64_t)v + 1);
+      mod_trainer *trainer = mod_trainer_create(model, &how, NULL, NULL);
+      for (int step = 0; step < 6; ++step) {
+         if (step == 3) { /* save, load, and go on with both */
+            mod_save_desc desc = {.trainer = trainer, .position = 77};
+            mod_writer writer = {write_disk, NULL};
+            disk.size = 0;
+            CHECKF(mod_save(model, &desc, &writer, &err) == MOD_RESULT_OK, "%s: %s", name, err.message);
+         }
+         test_state = 1 + (uint64_t)step;
+         fill_batch();
+         mod_batch batch = make_batch(&cfg, lengths_of[step % 3], MOD_MODE_TOPK);
+         CHECK(mod_train_step(trainer, &batch, NULL, NULL) == MOD_RESULT_OK);
+      }
+      mod_reader reader = {disk.size, read_disk, NULL};
+      mod_file *file = mod_file_create(&reader, NULL, &err);
+      uint64_t position = 0;
+      CHECKF(file && mod_file_config(file, &read, &err) == MOD_RESULT_OK && mod_file_train_desc(file, &again, &position, &err) == MOD_RESULT_OK && position == 77, "%s: %s", name, err.message);
+      mod_model *copy = mod_model_create(&read, NULL, &err);
+      mod_trainer *other = copy ? mod_trainer_create(copy, &again, NULL, &err) : NULL;
+      CHECKF(other && mod_file_load(file, copy, other, &err) == MOD_RESULT_OK, "%s: %s", name, err.message);
+      mod_file_close(file);
+      mod_config now = mod_model_config(copy), was = mod_model_config(model);
+      CHECKF(!memcmp(now.blocks, was.blocks, LAYERS * sizeof *now.blocks), "%s", name);
+      now.blocks = was.blocks = NULL;
+      CHECKF(!memcmp(&now, &was, sizeof now), "%s: config", name);
+      for (int step = 3; step < 6 && other; ++step) {
+         test_state = 1 + (uint64_t)step;
+         fill_batch();
+         mod_batch batch = make_batch(&cfg, lengths_of[step % 3], MOD_MODE_TOPK);
+         CHECK(mod_train_step(other, &batch, NULL, NULL) == MOD_RESULT_OK);
+      }
+      CHECKF(same_weights(model, copy), "%s: weights", name);
+      CHECKF(!memcmp(mod_model_thresholds(model), mod_model_thresholds(copy), sizeof(double) * (size_t)(LAYERS * mod_config_paths(&cfg))), "%s: thresholds", name);
+      for (int mode = 0; mode <= causal_too(&cfg); ++mode) {
+         run a = run_model(model, make_batch(&cfg, ragged, mode), 0, 1, 0), b = run_model(copy, make_batch(&cfg, ragged, mode), 0, 1, 0);
+         CHECKF(!a.result && !b.result && same(a.out.logits->data, b.out.logits->data, (size_t)(a.out.logits->dim[0] * outputs(&cfg))), "%s", name);
+         end_run(&a);
+         end_run(&b);
+      }
+      mod_trainer_destroy(trainer);
+      mod_trainer_destroy(other);
+      mod_model_destroy(model);
+      mod_model_destroy(copy);
+   }
+}
+
 int main(void)
 {
    test_runs();
@@ -1322,5 +1701,11 @@ int main(void)
    test_sessions();
    test_reductions();
    test_two_experts();
+   test_micro_batches();
+   test_warmup_and_thresholds();
+   test_refused_steps();
+   test_predictors_apart();
+   test_calibration();
+   test_files();
    return test_end();
 }
