@@ -5282,8 +5282,13 @@ MOD__FN mod_tensor *mod__block(mod__pass *p, int l, mod_tensor *x)
    if (keys != kept) mod__show(p, l, MOD_SITE_KV_KEPT, keys, NULL);
 
    s = mod_gather(t, x, kept);
-   u = v = mod__norm_of(p, l, s, MOD__NORM1_GAIN, MOD__NORM1_BIAS);
-   if (keys != kept) v = mod__norm_of(p, l, mod_gather(t, x, keys), MOD__NORM1_GAIN, MOD__NORM1_BIAS);
+   if (keys == kept) {
+      u = v = mod__norm_of(p, l, s, MOD__NORM1_GAIN, MOD__NORM1_BIAS);
+   } else { /* one norm of all rows, so that one op feeds its gain: micro-batches then add up as one batch does */
+      y = mod__norm_of(p, l, x, MOD__NORM1_GAIN, MOD__NORM1_BIAS);
+      u = mod_gather(t, y, kept);
+      v = mod_gather(t, y, keys);
+   }
    if (r_kv) gate_kv = mod_gate(t, mod_gather(t, r_kv, keys), (mod_gate_kind)b.kv_gate, a);
    h = mod__drop_out(p, l, 0, mod__attn(p, l, u, kept, v, keys, gate_kv), kept);
 
