@@ -5041,12 +5041,13 @@ MOD__FN mod_tensor *mod__let_choose(mod__pass *p, int l, int which, const mod_ro
 {
    mod_tape *t = p->t;
    mod__router r = mod__router_of(p->c, l, which);
-   int slots = mod__slots(p->c, l, &r), s, i, e, causal = p->batch->mode == MOD_MODE_CAUSAL;
+   int slots, s, i, e, causal = p->batch->mode == MOD_MODE_CAUSAL;
    mod_tensor *prob = mod_softmax(t, z), *wanted, *term;
    void *chosen = NULL;
    int *used = p->cache && p->cache->used
                   ? p->cache->used + l * mod__used(p->c) + (which == MOD__OF_EXPERTS ? 2 : 0) : NULL;
-   if (!causal && !r.up) slots = mod__max(slots, mod_route_slots(p->c->context, p->batch->least_capacity));
+   if (!causal && !r.up && r.share < p->batch->least_capacity) r.share = p->batch->least_capacity;
+   slots = mod__slots(p->c, l, &r);
    if (!rows || !prob || !mod__take(t, (size_t)rows->n_seqs * (size_t)r.columns, sizeof(int), &chosen) ||
        !mod_rows_choose(t, rows, z, choices, r.paths, slots, used, (int *)chosen, out))
       return NULL;
