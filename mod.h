@@ -5406,6 +5406,9 @@ MOD__FN void mod__forward(mod__pass *p)
    p->rows = mod_rows_make(t, b->n_seqs, b->length, b->lengths);
    for (i = 0; p->rows && !t->desc.measure && i < p->rows->n; ++i) p->rows->position[i] += p->first;
    if (!c->n_inputs) ids = mod__pack(p, b->tokens, 0, "a token is outside the vocabulary");
+   for (i = 0; c->head == MOD_HEAD_CLASS && b->targets && !t->desc.measure && i < b->n_seqs; ++i)
+      if (b->targets[i] < -1 || b->targets[i] >= c->n_outputs) /* before anything is noted for the thresholds */
+         mod_tape_fail(t, MOD_RESULT_RANGE, "a target is no class, and not -1", i);
    if (pooled) targets = b->targets;
    else if (b->targets) targets = mod__pack(p, b->targets, -1, "a target is outside the vocabulary, and not -1");
    if (!p->rows || t->error.code != MOD_RESULT_OK || !mod__take(t, layers, sizeof(mod_block_stats), &memory[0]) ||
