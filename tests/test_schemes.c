@@ -53,6 +53,7 @@ static const scheme schemes[] = {
    {"no key", {.kv_select = MOD_SELECT_NONE, .bias = MOD_BIAS_ON, .norm = MOD_NORM_LAYER}},
    {"token-choice with random keys", {.select = MOD_SELECT_TOKEN, .kv_select = MOD_SELECT_STOCHASTIC, .route_first = 1}},
    {"the first, with learned keys", {.select = MOD_SELECT_FIRST, .kv_select = MOD_SELECT_LEARNED}},
+   {"gates only", {.capacity = 1, .gate = MOD_GATE_SIGMOID, .kv_select = MOD_SELECT_LEARNED, .kv_capacity = 1}},
    {"MoE top-1", {.select = MOD_SELECT_ALL, .mlp = MOD_MLP_MOE}},
    {"MoE top-2, half the slots",
     {.select = MOD_SELECT_ALL, .mlp = MOD_MLP_MOE, .choices = 2, .capacity_factor = 0.5, .bias = MOD_BIAS_ON,
@@ -80,6 +81,8 @@ static const scheme schemes[] = {
     {.select = MOD_SELECT_TOKEN, .mlp = MOD_MLP_MOE, .kv_select = MOD_SELECT_LEARNED, .causal = MOD_CAUSAL_ROUTER}},
    {"gated bypass, then experts",
     {.gate = MOD_GATE_TANH, .bypass = MOD_BYPASS_GATED, .mlp = MOD_MLP_MOE, .choice = MOD_CHOICE_TOKEN}},
+   {"integrated, by the experts, by their router",
+    {.mlp = MOD_MLP_MODE, .choice = MOD_CHOICE_EXPERT, .causal = MOD_CAUSAL_ROUTER, .n_experts = 2}},
    {"each block its own", {.blocks = own, .mlp = MOD_MLP_MOE, .causal = MOD_CAUSAL_BOTH, .head = MOD_HEAD_UNTIED}},
    {"rows in", {.n_inputs = N_IN, .head = MOD_HEAD_UNTIED, .kv_select = MOD_SELECT_LEARNED, .bias = MOD_BIAS_ON}},
    {"rows in, class out", {.n_inputs = N_IN, .head = MOD_HEAD_CLASS, .n_outputs = N_OUT, .mlp = MOD_MLP_MOE}},
@@ -398,7 +401,7 @@ static void walk_control(const mod_config *c, int select, double share, int mode
          int at = b->position[i];
          if (select == MOD_SELECT_STOCHASTIC && (u[i] < 0 || u[i] >= 1) && n_different++ < 10) CHECK(!"in [0, 1)");
          if (select == MOD_SELECT_STOCHASTIC && mode == MOD_MODE_CAUSAL) taken[i] = (double)u[i] > 1 - share;
-         if (select == MOD_SELECT_EVERY) taken[i] = at % (int)ceil(1 / share - 1e-6) == 0;
+         if (select == MOD_SELECT_EVERY) taken[i] = fmod(at, ceil(1 / share - 1e-6)) == 0;
          if (select == MOD_SELECT_FIRST) taken[i] = at < k_of(c->context, share);
          if (select == MOD_SELECT_ALL) taken[i] = 1;
       }
@@ -746,7 +749,7 @@ static void check_run(const mod_model *model, const mod_batch *batch, run *r, co
          int target = batch->targets ? batch->targets[pooled(&c) ? s : s * batch->length + i] : -1;
          double sum = 0;
          for (int o = 0; o < outputs(&c); ++o) {
-            double d = batch->values ? (double)(x[o] - batch->values[s * N_OUT + o]) : 0;
+            double d = c.head == MOD_HEAD_REGRESSION ? (double)(x[o] - batch->values[s * N_OUT + o]) : 0;
             sum += c.head == MOD_HEAD_REGRESSION ? d * d : exp((double)x[o]);
          }
          if (c.head == MOD_HEAD_REGRESSION) loss += sum, count += N_OUT;
@@ -1351,6 +1354,7 @@ static void test_micro_batches(void)
       for (int i = 0; i < 3; ++i) {
          mod_train_desc how = make_desc();
          how.n_threads = 1 + i;
+         how.simd = i ? MOD_SIMD_SCALAR : MOD_SIMD_BEST;
          how.dropout = 0.15;
          how.capacity_warmup = 2;
          how.threshold_decay = 0.8;
@@ -1590,24 +1594,68 @@ static void test_calibration(void)
       }
       mod_tape_destroy(tape);
 
-      /* NaN in a router, or in what decides: reported with its block, in both modes and in a session. */
+      /* NaN in a router, or in what decides: reported with its block and position, in both modes. */
       for (int i = 0; i < mod_model_param_count(model); ++i) {
          mod_param p;
          mod_model_param(model, i, &p, NULL);
          if (!strstr(p.name, "router") && !strstr(p.name, "predictor.b2")) continue;
-         float saved = p.data[0];
-         p.data[0] = (float)NAN;
-         for (int mode = 0; mode <= causal_too(&cfg); ++mode) {
-            run r = run_model(model, make_batch(&cfg, NULL, mode), 0, 1, 0);
-            CHECKF(r.result == MOD_RESULT_NUMERIC && r.err.block == p.name[7] - '0' && r.err.where >= 0 && r.err.where < LENGTH,
-                   "%s, mode %d, %s: %s, block %d, %d", name, mode, p.name, mod_result_name(r.result), r.err.block, (int)r.err.where);
-            end_run(&r);
+         for (int last = 0; last < 2; ++last) { /* of the first and of the last path, which may be a no-op */
+            float *w = &p.data[last ? p.count - 1 : 0], saved = *w;
+            *w = (float)NAN;
+            for (int mode = 0; mode <= causal_too(&cfg); ++mode) {
+               run r = run_model(model, make_batch(&cfg, NULL, mode), 0, 1, 0);
+               CHECKF(r.result == MOD_RESULT_NUMERIC && r.err.block == p.name[7] - '0' && r.err.where >= 0 && r.err.where < LENGTH,
+                      "%s, mode %d, %s: %s, block %d, %d", name, mode, p.name, mod_result_name(r.result), r.err.block, (int)r.err.where);
+               end_run(&r);
+            }
+            *w = saved;
          }
-         p.data[0] = saved;
       }
       mod_model_destroy(model);
    }
    CHECKF(paths > 60, "%d", paths);
+}
+
+/* Shares so small that one row of a long sequence is more: position 0 is taken all the same, and experts take nobody. */
+static void test_tiny_shares(void)
+{
+   static const double shares[] = {1e-5, 1e-6, 1e-7, 1e-10, 1e-300, 1e-320};
+   for (int i = 0; i < 6; ++i) {
+      mod_config cfg = common((mod_config){.select = MOD_SELECT_EVERY, .capacity = shares[i], .kv_select = MOD_SELECT_EVERY});
+      mod_model *model = make(&cfg, 3);
+      fill_batch();
+      for (int n = 1; n <= LENGTH; n += 19)
+         for (int mode = 0; mode < 2; ++mode) {
+            mod_batch batch = only(&cfg, make_batch(&cfg, NULL, mode), 0, n);
+            batch.length = n;
+            batch.lengths = NULL;
+            run r = run_model(model, batch, 1, 1, 0);
+            CHECKF(r.result == MOD_RESULT_OK, "%g: %s", shares[i], r.err.message);
+            if (r.result == MOD_RESULT_OK) {
+               check_run(model, &batch, &r, "every so many", 1);
+               CHECK(r.out.kept[1] == 1 && r.out.rows->n == n);
+            }
+            end_run(&r);
+         }
+      mod_session_desc desc = {.chunk = 1};
+      mod_session *s = mod_session_create(model, &desc, NULL, NULL);
+      for (int n = 0; n < 3; ++n) CHECK(feed(&cfg, s, n, 1) == MOD_RESULT_OK && mod_session_cached(s, 1) == 1);
+      mod_session_destroy(s);
+      mod_model_destroy(model);
+
+      if (shares[i] < 1e-30) continue; /* is 0 as a float: refused */
+      cfg = common((mod_config){EXPERT_MOE, .capacity_factor = shares[i]});
+      model = make(&cfg, 4);
+      mod_train_desc how = make_desc();
+      how.threshold_decay = 0.5;
+      mod_trainer *trainer = mod_trainer_create(model, &how, NULL, NULL);
+      mod_batch batch = make_batch(&cfg, ragged, MOD_MODE_TOPK);
+      for (int step = 0; step < 2; ++step) CHECK(mod_train_step(trainer, &batch, NULL, NULL) == MOD_RESULT_OK);
+      const double *theta = mod_model_thresholds(model);
+      for (int t = 0; t < mod_config_paths(&cfg) * LAYERS; ++t) CHECKF(theta[t] == theta[t], "%g: theta %d", shares[i], t);
+      mod_trainer_destroy(trainer);
+      mod_model_destroy(model);
+   }
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------
@@ -1706,6 +1754,7 @@ int main(void)
    test_refused_steps();
    test_predictors_apart();
    test_calibration();
+   test_tiny_shares();
    test_files();
    return test_end();
 }
