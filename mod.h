@@ -4987,10 +4987,10 @@ MOD__FN mod_tensor *mod__score(mod__pass *p, int l, int which, const mod_rows *r
    mod_tensor *r = *logit = mod_matmul(t, x, mod__weight(p, l, 0, mod__part_of(which, MOD__ROUTER))), *u;
    int i;
    mod__show(p, l, site[which], rows, r);
-   if (!r || !mod__router_of(p->c, l, which).predictor) return r;
-   for (i = 0; !t->desc.measure && i < rows->n; ++i)
-      if (mod__find_nan(r->data + (size_t)i * (size_t)mod__cols(r), mod__cols(r)) >= 0)
+   for (i = 0; r && !t->desc.measure && i < rows->n; ++i)
+      if (mod__find_nan(r->data + (size_t)i * (size_t)mod__cols(r), mod__cols(r)) >= 0) /* of a no-op too */
          mod_tape_fail(t, MOD_RESULT_NUMERIC, "a score is NaN", rows->position[i]);
+   if (!r || !mod__router_of(p->c, l, which).predictor) return r;
    /* will the top-k take this row? gelu(u W1 + b1) W2 + b2, u = rmsnorm(stop_grad(x)): x feels nothing of it */
    u = mod_rmsnorm(t, mod_stop_grad(t, x), NULL, p->c->norm_eps);
    u = mod_gelu(t, mod__linear(p, l, 0, u, mod__part_of(which, MOD__PREDICTOR_W1),
