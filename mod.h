@@ -4470,8 +4470,12 @@ MOD__FN mod__router mod__router_of(const mod_config *c, int block, int which)
    return r;
 }
 
-/* ceil(1 / c): of every so many rows one is a share of c */
-MOD__FN double mod__ceil_inverse(double c) { return ceil(1 / c - 1e-6); }
+/* ceil(1 / c): of every so many rows one is a share of c; no more than any context has */
+MOD__FN int mod__ceil_inverse(double c)
+{
+   double every = ceil(1 / c - 1e-6);
+   return every < 1 << 20 ? (int)every : 1 << 20;
+}
 
 /* The number of rows of n that a selection takes, of all kinds but learned ones in causal mode the most that it takes. */
 MOD__FN int mod__selected(const mod_config *c, int select, double capacity, int n)
@@ -4479,7 +4483,7 @@ MOD__FN int mod__selected(const mod_config *c, int select, double capacity, int 
    switch (select) {
    case MOD_SELECT_LEARNED:
    case MOD_SELECT_STOCHASTIC: return mod_route_capacity(n, capacity);
-   case MOD_SELECT_EVERY: return mod_route_slots(n, 1 / mod__ceil_inverse(capacity));
+   case MOD_SELECT_EVERY: return n / mod__ceil_inverse(capacity) + (n % mod__ceil_inverse(capacity) > 0);
    case MOD_SELECT_TOKEN:
    case MOD_SELECT_FIRST: return mod__min(n, mod_route_capacity(c->context, capacity));
    case MOD_SELECT_NONE: return 0;
@@ -5078,7 +5082,7 @@ MOD__FN mod_tensor *mod__control(mod__pass *p, int l, int which, int select, dou
    const mod_rows *rows = p->rows;
    mod_tensor *u;
    uint64_t stream = mod_random_substream(mod_random_stream(which == MOD__OF_KV ? "select.kv" : "select"), p->batch->step);
-   int s, i, dim[2] = {0, 1}, step = (int)mod__ceil_inverse(capacity), k = mod_route_capacity(p->c->context, capacity);
+   int s, i, dim[2] = {0, 1}, step = mod__ceil_inverse(capacity), k = mod_route_capacity(p->c->context, capacity);
    stream = mod_random_substream(stream, (uint64_t)l);
    dim[0] = rows->n;
    u = mod__output(p->t, 2, dim, rows->ragged ? rows->n_max : 0, NULL, NULL, NULL, NULL);
