@@ -4976,7 +4976,7 @@ MOD__FN void mod__find_cutoff(mod__pass *p, int path, const mod__router *r, cons
       int n = rows->start[s + 1] - rows->start[s];
       const mod_real *x = logit->data + rows->start[s];
       k = mod__share_of(n, r->share, r->up);
-      if (k >= n) continue;
+      if (k >= n || k < 1) continue; /* there is no logit before or after */
       p->cutoff[path].sum +=
          0.5 * ((double)mod__score_of(mod__kth_key(x, n, k)) + (double)mod__score_of(mod__kth_key(x, n, k + 1)));
       ++p->cutoff[path].count;
