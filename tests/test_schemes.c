@@ -704,10 +704,19 @@ static void check_run(const mod_model *model, const mod_batch *batch, run *r, co
    for (int l = 0; l < LAYERS; ++l) {
       mod_block_config b = mod_config_block(&c, l);
       const mod_block_stats *got = &r->out.blocks[l], *want = &a.block[l];
+      const int *times = seen[l].times;
+      rule rules[3] = {rule_of(&c, l, BLOCK), rule_of(&c, l, KV), rule_of(&c, l, EXPERTS)};
+      int random = b.select == MOD_SELECT_STOCHASTIC, random_kv = b.kv_select == MOD_SELECT_STOCHASTIC;
       int apart = b.kv_select != MOD_SELECT_SAME && !(b.kv_select == MOD_SELECT_ALL && b.select == MOD_SELECT_ALL);
       if (b.select == MOD_SELECT_TOKEN || (b.mlp != MOD_MLP_PLAIN && b.choice == MOD_CHOICE_TOKEN)) equal = 0;
       if (apart && c.mask != MOD_MASK_FULL) bound = 0;
       any |= b.select != MOD_SELECT_ALL;
+      CHECKF(times[MOD_SITE_INPUT] == 1 && times[MOD_SITE_KEPT] == 1 && times[MOD_SITE_ATTENTION] == 1 && times[MOD_SITE_MLP] == 1 &&
+             times[MOD_SITE_OUTPUT] == 1 && times[MOD_SITE_LOGITS] == 0 && times[MOD_SITE_KV_KEPT] == apart &&
+             times[MOD_SITE_SCORE] == (rules[BLOCK].columns > 0 || random) && times[MOD_SITE_PREDICTOR] == rules[BLOCK].predictor &&
+             times[MOD_SITE_KV_SCORE] == (rules[KV].columns > 0 || random_kv) && times[MOD_SITE_KV_PREDICTOR] == rules[KV].predictor &&
+             times[MOD_SITE_EXPERT_SCORE] == (rules[EXPERTS].columns > 0) && times[MOD_SITE_EXPERT_PREDICTOR] == rules[EXPERTS].predictor &&
+             times[MOD_SITE_EXPERT_KEPT] == rules[EXPERTS].paths, "%s, block %d: what a probe sees", name, l);
       CHECKF(got->routed == want->routed && got->tokens == want->tokens && got->kept == want->kept &&
              got->keys == want->keys && got->pairs == want->pairs && got->mlp_rows == want->mlp_rows,
              "%s, block %d: %d %d %d %d", name, l, (int)got->kept, (int)got->keys, (int)got->pairs, (int)got->mlp_rows);
