@@ -79,6 +79,9 @@ static const scheme schemes[] = {
     {.mlp = MOD_MLP_MODE, .choice = MOD_CHOICE_EXPERT, .causal = MOD_CAUSAL_BOTH, .n_noops = 1, .n_experts = 3}},
    {"token-choice, then experts, gated keys",
     {.select = MOD_SELECT_TOKEN, .mlp = MOD_MLP_MOE, .kv_select = MOD_SELECT_LEARNED, .causal = MOD_CAUSAL_ROUTER}},
+   {"token-choice, then token-choice among experts",
+    {.select = MOD_SELECT_TOKEN, .mlp = MOD_MLP_MOE, .choice = MOD_CHOICE_TOKEN, .route_first = 1, .n_experts = 2}},
+   {"random, with random keys", {.select = MOD_SELECT_STOCHASTIC, .kv_select = MOD_SELECT_STOCHASTIC}},
    {"gated bypass, then experts",
     {.gate = MOD_GATE_TANH, .bypass = MOD_BYPASS_GATED, .mlp = MOD_MLP_MOE, .choice = MOD_CHOICE_TOKEN}},
    {"integrated, by the experts, by their router",
@@ -441,6 +444,8 @@ static account walk(const mod_config *c, const mod_model *model, const mod_batch
       else walk_control(c, bc.kv_select, fmax(bc.kv_capacity, batch->mode == MOD_MODE_TOPK ? batch->least_capacity : 0), batch->mode, b, b->kv_score, keys);
       if (bc.kv_select != MOD_SELECT_SAME && !(bc.kv_select == MOD_SELECT_ALL && bc.select == MOD_SELECT_ALL))
          expect(&b->keys, keys, b->n, name, l, "whose keys");
+      if (bc.select == MOD_SELECT_STOCHASTIC && bc.kv_select == bc.select)
+         CHECKF(!b->n || !same(b->score, b->kv_score, (size_t)b->n), "%s: the same draw twice", name);
       st->keys = b->keys.n;
       for (int s = 0; s < SEQS; ++s)
          for (int i = b->kept.start[s]; i < b->kept.start[s + 1]; ++i)
@@ -1407,6 +1412,63 @@ static void test_micro_batches(void)
    }
 }
 
+/* Where dropout put zeros into x [rows, D]: one bit for each number, at [block][site][sequence][position][feature]. The
+   rows are those of a selection. */
+enum { DRAWS = SEQS * LENGTH * D };
+static void zeros_of(const block_seen *b, const selection *rows, const float *x, signed char *out)
+{
+   memset(out, -1, DRAWS);
+   for (int s = 0; s < SEQS; ++s)
+      for (int i = rows->start[s]; i < rows->start[s + 1]; ++i)
+         for (int c = 0; c < D; ++c) out[(s * LENGTH + b->position[rows->index[i]]) * D + c] = x[i * D + c] == 0;
+}
+
+/* Of the draws that both have seen, the share that agrees. */
+static double agreement(const signed char *a, const signed char *b)
+{
+   int both = 0, equal = 0;
+   for (int i = 0; i < DRAWS; ++i) both += a[i] >= 0 && b[i] >= 0, equal += a[i] >= 0 && a[i] == b[i];
+   return both > 100 ? (double)equal / both : -1;
+}
+
+/* What is dropped is a function of (seed, step, block, site, sequence, position, feature), whoever else is there. */
+static void test_dropout(void)
+{
+   static signed char draws[7][LAYERS * 2 + 1][DRAWS]; /* of seven runs; the last of each is the embedding's */
+   mod_config dense = common((mod_config){.select = MOD_SELECT_ALL, .bias = MOD_BIAS_ON});
+   mod_config routed = common((mod_config){.capacity = 0.4, .bias = MOD_BIAS_ON, .kv_select = MOD_SELECT_EVERY});
+   mod_model *model[2] = {make(&dense, 1), make(&routed, 2)};
+   fill_batch();
+   for (int i = 0; i < 7; ++i) { /* dense, routed, ragged; another seed, step, id; a sequence that is another's */
+      mod_batch batch = make_batch(&dense, i == 2 ? ragged : NULL, MOD_MODE_TOPK);
+      batch.dropout = 0.25;
+      batch.seed += i == 3;
+      batch.step += i == 4;
+      batch.first_id += i >= 5;
+      run r = run_model(model[i == 1], batch, 1, 1, 0);
+      CHECKF(r.result == MOD_RESULT_OK, "%s", r.err.message);
+      for (int l = 0; l < LAYERS; ++l) {
+         zeros_of(&seen[l], &seen[l].kept, seen[l].attention, draws[i][2 * l]);
+         zeros_of(&seen[l], &seen[l].kept, seen[l].mlp, draws[i][2 * l + 1]);
+      }
+      zeros_of(&seen[0], &seen[0].kept, seen[0].input, draws[i][2 * LAYERS]);
+      end_run(&r);
+   }
+   for (int i = 0; i <= 2 * LAYERS; ++i) {
+      int zeros = 0;
+      for (int j = 0; j < DRAWS; ++j) zeros += draws[0][i][j];
+      CHECKF(fabs((double)zeros / DRAWS - 0.25) < 0.06, "%d of %d", zeros, DRAWS);
+      CHECK(agreement(draws[0][i], draws[2][i]) == 1);
+      CHECK(agreement(draws[0][i], draws[1][i]) == 1);
+      for (int other = 3; other < 6; ++other) CHECK(fabs(agreement(draws[0][i], draws[other][i]) - 0.625) < 0.08);
+      for (int j = 0; j < i; ++j) CHECKF(fabs(agreement(draws[0][i], draws[0][j]) - 0.625) < 0.08, "%d and %d", i, j);
+      memmove(draws[6][i] + LENGTH * D, draws[6][i], DRAWS - LENGTH * D); /* its first sequence has the id 1 */
+      memset(draws[6][i], -1, LENGTH * D);
+      CHECK(agreement(draws[0][i], draws[6][i]) == 1);
+   }
+   for (int i = 0; i < 2; ++i) mod_model_destroy(model[i]);
+}
+
 static int descending(const void *a, const void *b)
 {
    double x = *(const double *)a, y = *(const double *)b;
@@ -1759,6 +1821,7 @@ int main(void)
    test_reductions();
    test_two_experts();
    test_micro_batches();
+   test_dropout();
    test_warmup_and_thresholds();
    test_refused_steps();
    test_predictors_apart();
