@@ -1,6 +1,6 @@
-/* test_schemes.c - what must hold of every way to route: token-choice, controls by position, gated bypass, keys and values
-   apart, experts, both MoDEs; with every kind of head. Decisions, counts, losses, FLOPs and the blocks' equations are
-   worked out once more, in double, from the numbers that a probe sees. */
+/* test_schemes.c - what must hold of every way to route: token-choice, controls by position, gated bypass, keys and
+   values apart, experts, both MoDEs; with every kind of head. Decisions, counts, losses, FLOPs and the blocks'
+   equations are worked out once more, in double, from the numbers that a probe sees. */
 #define MOD_IMPLEMENTATION
 #include "../mod.h"
 #include "test.h"
@@ -22,7 +22,8 @@ typedef struct scheme {
 } scheme;
 
 static const mod_block_config own[LAYERS] = {
-   {.select = MOD_SELECT_TOKEN, .capacity = 0.4, .kv_select = MOD_SELECT_LEARNED, .kv_capacity = 0.6, .mlp = MOD_MLP_MOE},
+   {.select = MOD_SELECT_TOKEN, .capacity = 0.4, .kv_select = MOD_SELECT_LEARNED, .kv_capacity = 0.6,
+    .mlp = MOD_MLP_MOE},
    {.select = MOD_SELECT_ALL, .mlp = MOD_MLP_MODE, .choice = MOD_CHOICE_EXPERT, .capacity = 0.7},
    {.gate = MOD_GATE_SIGMOID, .capacity = 0.6, .mlp = MOD_MLP_PLAIN, .kv_select = MOD_SELECT_EVERY}};
 
@@ -47,11 +48,14 @@ static const scheme schemes[] = {
    {"memory, tanh gate, untrained",
     {.select = MOD_SELECT_ALL, .kv_select = MOD_SELECT_LEARNED, .kv_gate = MOD_GATE_TANH, .causal = MOD_CAUSAL_NONE}},
    {"all keys", {.kv_select = MOD_SELECT_ALL, .gate = MOD_GATE_SIGMOID}},
-   {"keys and queries by routers of their own", {.kv_select = MOD_SELECT_LEARNED, .causal = MOD_CAUSAL_BOTH, .kv_capacity = 0.3}},
+   {"keys and queries by routers of their own",
+    {.kv_select = MOD_SELECT_LEARNED, .causal = MOD_CAUSAL_BOTH, .kv_capacity = 0.3}},
    {"every third key", {.kv_select = MOD_SELECT_EVERY, .bias = MOD_BIAS_ON, .route_first = 1}},
-   {"random, with the first keys", {.select = MOD_SELECT_STOCHASTIC, .kv_select = MOD_SELECT_FIRST, .kv_capacity = 0.2}},
+   {"random, with the first keys",
+    {.select = MOD_SELECT_STOCHASTIC, .kv_select = MOD_SELECT_FIRST, .kv_capacity = 0.2}},
    {"no key", {.kv_select = MOD_SELECT_NONE, .bias = MOD_BIAS_ON, .norm = MOD_NORM_LAYER}},
-   {"token-choice with random keys", {.select = MOD_SELECT_TOKEN, .kv_select = MOD_SELECT_STOCHASTIC, .route_first = 1}},
+   {"token-choice with random keys",
+    {.select = MOD_SELECT_TOKEN, .kv_select = MOD_SELECT_STOCHASTIC, .route_first = 1}},
    {"the first, with learned keys", {.select = MOD_SELECT_FIRST, .kv_select = MOD_SELECT_LEARNED}},
    {"gates only", {.capacity = 1, .gate = MOD_GATE_SIGMOID, .kv_select = MOD_SELECT_LEARNED, .kv_capacity = 1}},
    {"MoE top-1", {.select = MOD_SELECT_ALL, .mlp = MOD_MLP_MOE}},
@@ -72,7 +76,8 @@ static const scheme schemes[] = {
      .activation = MOD_ACTIVATION_RELU, .n_experts = 2}},
    {"staged", {.mlp = MOD_MLP_MOE, .route_first = 1, .n_experts = 2}},
    {"staged, by the tokens, top-2",
-    {.mlp = MOD_MLP_MOE, .choice = MOD_CHOICE_TOKEN, .choices = 2, .causal = MOD_CAUSAL_ROUTER, .gate = MOD_GATE_SIGMOID}},
+    {.mlp = MOD_MLP_MOE, .choice = MOD_CHOICE_TOKEN, .choices = 2, .causal = MOD_CAUSAL_ROUTER,
+     .gate = MOD_GATE_SIGMOID}},
    {"integrated", {.mlp = MOD_MLP_MODE, .n_noops = 2, .capacity = 0.4}},
    {"integrated, top-2", {.mlp = MOD_MLP_MODE, .choices = 2, .bias = MOD_BIAS_ON, .norm = MOD_NORM_LAYER}},
    {"integrated, by the experts",
@@ -298,7 +303,10 @@ static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 static double bce(double x, int target) { return (x > 0 ? x : 0) - x * target + log1p(exp(-fabs(x))); }
 static double gate_of(int kind, double r, double a)
 {
-   return kind == MOD_GATE_RAW ? r : kind == MOD_GATE_SIGMOID ? sigmoid(r) : kind == MOD_GATE_TANH ? 1 + a * tanh(r) : 1;
+   return kind == MOD_GATE_RAW       ? r
+          : kind == MOD_GATE_SIGMOID ? sigmoid(r)
+          : kind == MOD_GATE_TANH    ? 1 + a * tanh(r)
+                                     : 1;
 }
 
 /* What one forward pass should have reported. */
@@ -310,8 +318,8 @@ typedef struct account {
 } account;
 
 /* Rows choose among columns, in order of position: fills who took whom, what was dropped, and the two losses. */
-static void walk_choices(const rule *r, const float *score, const int *start, int slots, int choices, unsigned char *taken,
-                         int64_t *dropped, double *balance, double *z)
+static void walk_choices(const rule *r, const float *score, const int *start, int slots, int choices,
+                         unsigned char *taken, int64_t *dropped, double *balance, double *z)
 {
    for (int s = 0; s < SEQS; ++s) {
       int used[MAX_COLUMNS] = {0}, wanted[MAX_COLUMNS] = {0}, n = start[s + 1] - start[s];
@@ -334,13 +342,15 @@ static void walk_choices(const rule *r, const float *score, const int *start, in
             else ++*dropped;
          }
       }
-      for (int e = 0; e < r->columns && n; ++e) *balance += r->columns * ((double)wanted[e] / choices / n) * mean[e] * n;
+      for (int e = 0; e < r->columns && n; ++e)
+         *balance += r->columns * ((double)wanted[e] / choices / n) * mean[e] * n;
    }
 }
 
 /* Of one router: who should be taken, and what follows. taken [paths][ROWS]; rows [0, n) of the sequences in start. */
 static void walk_router(const mod_config *c, int l, int which, const rule *r, const mod_model *model, int mode,
-                        const int *start, double n_tokens, double least, account *a, mod_path_stats *p, unsigned char *taken)
+                        const int *start, double n_tokens, double least, account *a, mod_path_stats *p,
+                        unsigned char *taken)
 {
    const block_seen *b = &seen[l];
    const float *score = which == BLOCK ? b->score : which == KV ? b->kv_score : b->expert_score;
@@ -356,7 +366,8 @@ static void walk_router(const mod_config *c, int l, int which, const rule *r, co
    memset(taken, 0, (size_t)(r->paths * ROWS));
    if (r->by_token) {
       double balance = 0, z = 0;
-      int choices = which == EXPERTS ? c->choices : 1, slots = k_of(CONTEXT, fmax(r->share, mode == MOD_MODE_TOPK ? least : 0));
+      int choices = which == EXPERTS ? c->choices : 1,
+          slots = k_of(CONTEXT, fmax(r->share, mode == MOD_MODE_TOPK ? least : 0));
       if (which == EXPERTS) {
          int rows = bc.select == MOD_SELECT_ALL ? CONTEXT : bc.select == MOD_SELECT_EVERY
             ? (CONTEXT + (int)ceil(1 / bc.capacity) - 1) / (int)ceil(1 / bc.capacity) : k_of(CONTEXT, bc.capacity);
@@ -386,7 +397,8 @@ static void walk_router(const mod_config *c, int l, int which, const rule *r, co
          p->predicted += yes;
          p->hits += yes && mine[i];
          p->agree += yes == mine[i];
-         if (r->loss) a->router_bce += bce((double)score[i * r->columns + j], mine[i]) / n_tokens / r->paths / routers[0];
+         if (r->loss)
+            a->router_bce += bce((double)score[i * r->columns + j], mine[i]) / n_tokens / r->paths / routers[0];
          if (r->predictor) a->predictor_bce += bce(deciding(r, b, i, j), mine[i]) / n_tokens / r->paths / routers[1];
       }
    }
@@ -430,8 +442,12 @@ static account walk(const mod_config *c, const mod_model *model, const mod_batch
          b->kept.start[s + 1] = b->kept.start[s];
          b->keys.start[s + 1] = b->keys.start[s];
       }
-      if (r[BLOCK].columns) walk_router(c, l, BLOCK, &r[BLOCK], model, batch->mode, b->start, n_tokens, batch->least_capacity, &a, &p, kept);
-      else walk_control(c, bc.select, fmax(bc.capacity, batch->mode == MOD_MODE_TOPK ? batch->least_capacity : 0), batch->mode, b, b->score, kept);
+      if (r[BLOCK].columns)
+         walk_router(c, l, BLOCK, &r[BLOCK], model, batch->mode, b->start, n_tokens, batch->least_capacity, &a, &p,
+                     kept);
+      else
+         walk_control(c, bc.select, fmax(bc.capacity, batch->mode == MOD_MODE_TOPK ? batch->least_capacity : 0),
+                      batch->mode, b, b->score, kept);
       expect(&b->kept, kept, b->n, name, l, "who enters");
       st->routed = bc.select != MOD_SELECT_ALL;
       st->tokens = b->n;
@@ -440,8 +456,12 @@ static account walk(const mod_config *c, const mod_model *model, const mod_batch
       for (int i = 0; i < b->n && st->routed; ++i) a.entered[i] |= kept[i];
 
       if (bc.kv_select == MOD_SELECT_SAME) b->keys = b->kept, b->keys.times = 0;
-      else if (r[KV].columns) walk_router(c, l, KV, &r[KV], model, batch->mode, b->start, n_tokens, batch->least_capacity, &a, &st->kv, keys);
-      else walk_control(c, bc.kv_select, fmax(bc.kv_capacity, batch->mode == MOD_MODE_TOPK ? batch->least_capacity : 0), batch->mode, b, b->kv_score, keys);
+      else if (r[KV].columns)
+         walk_router(c, l, KV, &r[KV], model, batch->mode, b->start, n_tokens, batch->least_capacity, &a, &st->kv,
+                     keys);
+      else
+         walk_control(c, bc.kv_select, fmax(bc.kv_capacity, batch->mode == MOD_MODE_TOPK ? batch->least_capacity : 0),
+                      batch->mode, b, b->kv_score, keys);
       if (bc.kv_select != MOD_SELECT_SAME && !(bc.kv_select == MOD_SELECT_ALL && bc.select == MOD_SELECT_ALL))
          expect(&b->keys, keys, b->n, name, l, "whose keys");
       if (bc.select == MOD_SELECT_STOCHASTIC && bc.kv_select == bc.select)
@@ -454,7 +474,8 @@ static account walk(const mod_config *c, const mod_model *model, const mod_batch
 
       st->mlp_rows = st->kept;
       if (r[EXPERTS].columns) {
-         walk_router(c, l, EXPERTS, &r[EXPERTS], model, batch->mode, b->kept.start, n_tokens, 0, &a, &st->experts, experts);
+         walk_router(c, l, EXPERTS, &r[EXPERTS], model, batch->mode, b->kept.start, n_tokens, 0, &a, &st->experts,
+                     experts);
          if (b->n_experts != c->n_experts && n_different++ < 10) CHECKF(0, "%s: %d experts seen", name, b->n_experts);
          st->mlp_rows = 0;
          for (int e = 0; e < c->n_experts; ++e) {
@@ -551,7 +572,8 @@ static void predict(const mod_model *model, int l, const char *prefix, const dou
    for (int i = 0; i < D; ++i) square += x[i] * x[i] / D;
    for (int i = 0; i < D; ++i) u[i] = x[i] / sqrt(square + 1e-5);
    linear(u, D, 16, w[0], w[1], h);
-   for (int i = 0; i < 16; ++i) h[i] = h[i] / 2 * (1 + tanh(0.79788456080286535588 * (h[i] + 0.044715 * h[i] * h[i] * h[i])));
+   for (int i = 0; i < 16; ++i)
+      h[i] = h[i] / 2 * (1 + tanh(0.79788456080286535588 * (h[i] + 0.044715 * h[i] * h[i] * h[i])));
    linear(h, 16, paths, w[2], w[3], y);
 }
 
@@ -565,8 +587,11 @@ static double equation(const mod_config *c, const mod_model *model, int l, int *
    double worst = 0, x[D], u[D], y[D], z[MAX_COLUMNS], k[CONTEXT * D], v[CONTEXT * D];
    for (int i = 0; i < b->n; ++i) {
       row_of(b->input, i, x);
-      if (r[BLOCK].columns) linear(x, D, r[BLOCK].columns, weight(model, l, "router", 0), NULL, z), worst = fmax(worst, off(z, b->score + i * r[BLOCK].columns, r[BLOCK].columns));
-      if (r[KV].columns) linear(x, D, 1, weight(model, l, "kv.router", 0), NULL, z), worst = fmax(worst, off(z, b->kv_score + i, 1));
+      if (r[BLOCK].columns)
+         linear(x, D, r[BLOCK].columns, weight(model, l, "router", 0), NULL, z),
+            worst = fmax(worst, off(z, b->score + i * r[BLOCK].columns, r[BLOCK].columns));
+      if (r[KV].columns)
+         linear(x, D, 1, weight(model, l, "kv.router", 0), NULL, z), worst = fmax(worst, off(z, b->kv_score + i, 1));
       if (r[BLOCK].predictor) predict(model, l, "", x, 1, z), worst = fmax(worst, off(z, b->predictor + i, 1));
       if (r[KV].predictor) predict(model, l, "kv.", x, 1, z), worst = fmax(worst, off(z, b->kv_predictor + i, 1));
       while (j < b->kept.n && b->kept.index[j] < i) ++j;
@@ -615,8 +640,12 @@ static double equation(const mod_config *c, const mod_model *model, int l, int *
 
          for (int d = 0; d < D; ++d) x[d] += (double)b->attention[row * D + d];
          norm(model, l, 2, x, u);
-         if (r[EXPERTS].columns) linear(x, D, r[EXPERTS].columns, weight(model, l, "mlp.router", 0), NULL, z), worst = fmax(worst, off(z, b->expert_score + row * r[EXPERTS].columns, r[EXPERTS].columns));
-         if (r[EXPERTS].predictor) predict(model, l, "mlp.", x, c->n_experts, y), worst = fmax(worst, off(y, b->expert_predictor + row * c->n_experts, c->n_experts));
+         if (r[EXPERTS].columns)
+            linear(x, D, r[EXPERTS].columns, weight(model, l, "mlp.router", 0), NULL, z),
+               worst = fmax(worst, off(z, b->expert_score + row * r[EXPERTS].columns, r[EXPERTS].columns));
+         if (r[EXPERTS].predictor)
+            predict(model, l, "mlp.", x, c->n_experts, y),
+               worst = fmax(worst, off(y, b->expert_predictor + row * c->n_experts, c->n_experts));
          sum = 0;
          for (int e = 0; e < r[EXPERTS].columns; ++e) sum += exp(z[e]);
          for (int e = 0; e < (r[EXPERTS].columns ? c->n_experts : 1); ++e) {
@@ -625,7 +654,8 @@ static double equation(const mod_config *c, const mod_model *model, int l, int *
             for (int t = 0; t < b->expert[e].n && !mine; ++t) mine = b->expert[e].index[t] == row;
             if (!mine) continue;
             linear(u, D, FF, weight(model, l, "mlp.w1", e), weight(model, l, "mlp.b1", e), f);
-            if (c->activation == MOD_ACTIVATION_SWIGLU) linear(u, D, FF, weight(model, l, "mlp.wg", e), weight(model, l, "mlp.bg", e), gated);
+            if (c->activation == MOD_ACTIVATION_SWIGLU)
+               linear(u, D, FF, weight(model, l, "mlp.wg", e), weight(model, l, "mlp.bg", e), gated);
             for (int d = 0; d < FF; ++d) {
                if (c->activation == MOD_ACTIVATION_SWIGLU) f[d] *= gated[d] * sigmoid(gated[d]);
                else if (c->activation == MOD_ACTIVATION_RELU) f[d] = f[d] > 0 ? f[d] : 0;
@@ -699,7 +729,8 @@ static void check_run(const mod_model *model, const mod_batch *batch, run *r, co
    int lengths[SEQS] = {0}, skipped = 0, any = 0, equal = 1, bound = 1, zero_rows = 0, n = 0;
    for (int s = 0; s < batch->n_seqs; ++s) n += lengths[s] = batch->lengths ? batch->lengths[s] : batch->length;
    account a = walk(&c, model, batch, name);
-   double head = 2.0 * D * c.n_inputs * n + 2.0 * D * (pooled(&c) ? (double)c.n_outputs * batch->n_seqs : (double)c.vocab_size * n);
+   double head = 2.0 * D * c.n_inputs * n +
+                 2.0 * D * (pooled(&c) ? (double)c.n_outputs * batch->n_seqs : (double)c.vocab_size * n);
    CHECKF(mod_tape_peak(r->tape) == r->bytes, "%s: peak %zu, plan %zu", name, mod_tape_peak(r->tape), r->bytes);
    CHECKF(mod_config_flops(&c, batch->n_seqs, lengths, r->out.blocks, &f, NULL) == MOD_RESULT_OK &&
           f.total == a.flops + head && f.blocks == a.flops && mod_tape_flops(r->tape) == f.total &&
@@ -716,19 +747,25 @@ static void check_run(const mod_model *model, const mod_batch *batch, run *r, co
       if (b.select == MOD_SELECT_TOKEN || (b.mlp != MOD_MLP_PLAIN && b.choice == MOD_CHOICE_TOKEN)) equal = 0;
       if (apart && c.mask != MOD_MASK_FULL) bound = 0;
       any |= b.select != MOD_SELECT_ALL;
-      CHECKF(times[MOD_SITE_INPUT] == 1 && times[MOD_SITE_KEPT] == 1 && times[MOD_SITE_ATTENTION] == 1 && times[MOD_SITE_MLP] == 1 &&
-             times[MOD_SITE_OUTPUT] == 1 && times[MOD_SITE_LOGITS] == 0 && times[MOD_SITE_KV_KEPT] == apart &&
-             times[MOD_SITE_SCORE] == (rules[BLOCK].columns > 0 || random) && times[MOD_SITE_PREDICTOR] == rules[BLOCK].predictor &&
-             times[MOD_SITE_KV_SCORE] == (rules[KV].columns > 0 || random_kv) && times[MOD_SITE_KV_PREDICTOR] == rules[KV].predictor &&
-             times[MOD_SITE_EXPERT_SCORE] == (rules[EXPERTS].columns > 0) && times[MOD_SITE_EXPERT_PREDICTOR] == rules[EXPERTS].predictor &&
-             times[MOD_SITE_EXPERT_KEPT] == rules[EXPERTS].paths, "%s, block %d: what a probe sees", name, l);
+      CHECKF(times[MOD_SITE_INPUT] == 1 && times[MOD_SITE_KEPT] == 1 && times[MOD_SITE_ATTENTION] == 1 &&
+                times[MOD_SITE_MLP] == 1 && times[MOD_SITE_OUTPUT] == 1 && times[MOD_SITE_LOGITS] == 0 &&
+                times[MOD_SITE_KV_KEPT] == apart && times[MOD_SITE_SCORE] == (rules[BLOCK].columns > 0 || random) &&
+                times[MOD_SITE_PREDICTOR] == rules[BLOCK].predictor &&
+                times[MOD_SITE_KV_SCORE] == (rules[KV].columns > 0 || random_kv) &&
+                times[MOD_SITE_KV_PREDICTOR] == rules[KV].predictor &&
+                times[MOD_SITE_EXPERT_SCORE] == (rules[EXPERTS].columns > 0) &&
+                times[MOD_SITE_EXPERT_PREDICTOR] == rules[EXPERTS].predictor &&
+                times[MOD_SITE_EXPERT_KEPT] == rules[EXPERTS].paths,
+             "%s, block %d: what a probe sees", name, l);
       CHECKF(got->routed == want->routed && got->tokens == want->tokens && got->kept == want->kept &&
              got->keys == want->keys && got->pairs == want->pairs && got->mlp_rows == want->mlp_rows,
              "%s, block %d: %d %d %d %d", name, l, (int)got->kept, (int)got->keys, (int)got->pairs, (int)got->mlp_rows);
-      CHECKF(got->dropped == want->dropped, "%s, block %d: dropped %d, not %d", name, l, (int)got->dropped, (int)want->dropped);
+      CHECKF(got->dropped == want->dropped, "%s, block %d: dropped %d, not %d", name, l, (int)got->dropped,
+             (int)want->dropped);
       CHECKF(got->decided == want->decided && got->predicted == want->predicted && got->hits == want->hits &&
              got->agree == want->agree, "%s, block %d", name, l);
-      CHECKF(!memcmp(&got->kv, &want->kv, sizeof want->kv), "%s, block %d: kv %d %d", name, l, (int)got->kv.tokens, (int)want->kv.tokens);
+      CHECKF(!memcmp(&got->kv, &want->kv, sizeof want->kv), "%s, block %d: kv %d %d", name, l, (int)got->kv.tokens,
+             (int)want->kv.tokens);
       CHECKF(!memcmp(&got->experts, &want->experts, sizeof want->experts), "%s, block %d: experts", name, l);
       for (int s = 0; s < batch->n_seqs; ++s)
          CHECKF(r->out.kept[l * batch->n_seqs + s] == seen[l].kept.start[s + 1] - seen[l].kept.start[s], "%s", name);
@@ -742,13 +779,15 @@ static void check_run(const mod_model *model, const mod_batch *batch, run *r, co
    }
    all_zero_rows += zero_rows;
    if (batch->mode == MOD_MODE_TOPK && bound && batch->least_capacity == 0)
-      CHECKF(equal ? by_slots.total == f.total : by_slots.total >= f.total, "%s: %.0f by slots, %.0f", name, by_slots.total, f.total);
+      CHECKF(equal ? by_slots.total == f.total : by_slots.total >= f.total, "%s: %.0f by slots, %.0f", name,
+             by_slots.total, f.total);
    for (int i = 0; i < n; ++i) skipped += any && !a.entered[i];
    CHECKF(r->out.skipped == skipped, "%s: skipped %d, not %d", name, (int)r->out.skipped, skipped);
    CHECKF(near(r->out.router_bce, a.router_bce) && near(r->out.predictor_bce, a.predictor_bce),
-          "%s: BCE %g and %g, not %g and %g", name, r->out.router_bce, r->out.predictor_bce, a.router_bce, a.predictor_bce);
-   CHECKF(near(r->out.balance_loss, a.balance) && near(r->out.z_loss, a.z), "%s: balance %g, not %g; z %g, not %g", name,
-          r->out.balance_loss, a.balance, r->out.z_loss, a.z);
+          "%s: BCE %g and %g, not %g and %g", name, r->out.router_bce, r->out.predictor_bce, a.router_bce,
+          a.predictor_bce);
+   CHECKF(near(r->out.balance_loss, a.balance) && near(r->out.z_loss, a.z), "%s: balance %g, not %g; z %g, not %g",
+          name, r->out.balance_loss, a.balance, r->out.z_loss, a.z);
    if (r->out.loss && r->grads) {
       double want = r->out.cross_entropy + c.router_loss * a.router_bce + c.predictor_loss * a.predictor_bce +
          c.balance_loss * a.balance + c.z_loss * a.z;
@@ -769,7 +808,8 @@ static void check_run(const mod_model *model, const mod_batch *batch, run *r, co
          if (c.head == MOD_HEAD_REGRESSION) loss += sum, count += N_OUT;
          else if (target >= 0) loss += log(sum) - (double)x[target], ++count;
       }
-   CHECKF(near(r->out.cross_entropy, count ? loss / count : 0), "%s: %g, not %g", name, r->out.cross_entropy, loss / count);
+   CHECKF(near(r->out.cross_entropy, count ? loss / count : 0), "%s: %g, not %g", name, r->out.cross_entropy,
+          loss / count);
    CHECKF(r->out.n_targets == count && r->out.n_tokens == n, "%s", name);
 }
 
@@ -804,7 +844,8 @@ static void test_runs(void)
       fill_batch();
       halve(model);
       for (int edge = 0; edge < 4; ++edge) { /* thresholds that half of the rows pass, 0, that none and that all pass */
-         for (int i = 0; i < thetas && edge; ++i) mod_model_thresholds(model)[i] = edge == 1 ? 0 : edge == 2 ? 1e30 : -1e30;
+         for (int i = 0; i < thetas && edge; ++i)
+            mod_model_thresholds(model)[i] = edge == 1 ? 0 : edge == 2 ? 1e30 : -1e30;
          for (int l = 0; l < 3; ++l)
             for (int mode = edge > 1; mode <= causal_too(&cfg); ++mode)
                for (int grads = 0; grads < 2; ++grads) {
@@ -822,8 +863,8 @@ static void test_runs(void)
       }
       mod_model_destroy(model);
    }
-   CHECKF(all_zero_rows > 100 && all_dropped[0] > 20 && all_dropped[1] > 20, "%d rows saw no key; %d and %d", all_zero_rows,
-          all_dropped[0], all_dropped[1]);
+   CHECKF(all_zero_rows > 100 && all_dropped[0] > 20 && all_dropped[1] > 20, "%d rows saw no key; %d and %d",
+          all_zero_rows, all_dropped[0], all_dropped[1]);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------
@@ -866,7 +907,8 @@ static void test_memory(void)
             fill_batch();
             mod_batch batch = make_batch(&cfg, lengths_of[step % 3], MOD_MODE_TOPK);
             CHECKF(mod_train_step(trainer, &batch, NULL, &err) == MOD_RESULT_OK, "%s: %s", name, err.message);
-            CHECKF(mod_trainer_peak(trainer) == plan.trainer, "%s, step %d: %zu of %zu", name, step, mod_trainer_peak(trainer), plan.trainer);
+            CHECKF(mod_trainer_peak(trainer) == plan.trainer, "%s, step %d: %zu of %zu", name, step,
+                   mod_trainer_peak(trainer), plan.trainer);
          }
          free(memory);
       }
@@ -882,8 +924,10 @@ static void test_memory(void)
             mod_session *session = mod_session_init(model, &desc, memory, bytes, &err);
             CHECKF(session != NULL, "%s: %s", name, err.message);
             if (session) {
-               mod_result fed = cfg.n_inputs ? mod_session_feed_rows(session, inputs, CONTEXT, &err) : mod_session_feed(session, tokens, CONTEXT, &err);
-               CHECKF(fed == MOD_RESULT_OK && mod_session_peak(session) == bytes, "%s, chunk %d: %zu of %zu", name, chunk, mod_session_peak(session), bytes);
+               mod_result fed = cfg.n_inputs ? mod_session_feed_rows(session, inputs, CONTEXT, &err)
+                                             : mod_session_feed(session, tokens, CONTEXT, &err);
+               CHECKF(fed == MOD_RESULT_OK && mod_session_peak(session) == bytes, "%s, chunk %d: %zu of %zu", name,
+                      chunk, mod_session_peak(session), bytes);
             }
             free(memory);
          }
@@ -933,7 +977,8 @@ static void test_independence(void)
          CHECKF(all.result == MOD_RESULT_OK, "%s: %s", name, all.err.message);
          for (int s = 0; s < SEQS; s += 2) { /* alone */
             run one = run_model(model, only(&cfg, batch, s, -1), 0, 1, 0);
-            differ += one.result || !same(logits_of(&cfg, &all, s), one.out.logits->data, (size_t)((pooled(&cfg) ? 1 : lengths[s]) * outputs(&cfg)));
+            differ += one.result || !same(logits_of(&cfg, &all, s), one.out.logits->data,
+                                          (size_t)((pooled(&cfg) ? 1 : lengths[s]) * outputs(&cfg)));
             for (int l = 0; l < LAYERS && !one.result; ++l) differ += one.out.kept[l] != all.out.kept[l * SEQS + s];
             end_run(&one);
          }
@@ -957,7 +1002,8 @@ static void test_independence(void)
             int looked = 0;
             for (int n = 1; n < LENGTH; ++n) {
                run begin = run_model(model, only(&cfg, batch, 0, n), 0, 1, 0);
-               looked += begin.result || !same(begin.out.logits->data, logits_of(&cfg, &all, 0), (size_t)(n * outputs(&cfg)));
+               looked +=
+                  begin.result || !same(begin.out.logits->data, logits_of(&cfg, &all, 0), (size_t)(n * outputs(&cfg)));
                end_run(&begin);
             }
             if (mode == MOD_MODE_TOPK && looks_ahead(&cfg)) {
@@ -995,7 +1041,8 @@ static void find_truth(const mod_config *cfg, const mod_model *model, truth *t)
       run r = run_model(model, batch, 0, 1, 0);
       CHECKF(r.result == MOD_RESULT_OK, "%s", r.err.message);
       for (int i = pooled(cfg) ? n : 1; i <= n && r.result == MOD_RESULT_OK; ++i) {
-         memcpy(t->logits[i], r.out.logits->data + (pooled(cfg) ? 0 : i - 1) * outputs(cfg), sizeof(float) * (size_t)outputs(cfg));
+         memcpy(t->logits[i], r.out.logits->data + (pooled(cfg) ? 0 : i - 1) * outputs(cfg),
+                sizeof(float) * (size_t)outputs(cfg));
          for (int l = 0; l < LAYERS; ++l) {
             const selection *keys = seen[l].times[MOD_SITE_KV_KEPT] ? &seen[l].keys : &seen[l].kept;
             int count = 0;
@@ -1013,14 +1060,16 @@ static void find_truth(const mod_config *cfg, const mod_model *model, truth *t)
 
 static mod_result feed(const mod_config *cfg, mod_session *s, int from, int n)
 {
-   return cfg->n_inputs ? mod_session_feed_rows(s, inputs + from * N_IN, n, NULL) : mod_session_feed(s, tokens + from, n, NULL);
+   return cfg->n_inputs ? mod_session_feed_rows(s, inputs + from * N_IN, n, NULL)
+                        : mod_session_feed(s, tokens + from, n, NULL);
 }
 
 /* (A tied head gives the token whose embedding is NaN a logit that is: it is left out.) */
 static int as_after(const mod_config *cfg, const mod_session *s, const truth *t, int n)
 {
    size_t numbers = (size_t)(pooled(cfg) ? cfg->n_outputs : POISON);
-   int ok = mod_session_length(s) == n && (n == 0 ? !mod_session_logits(s) : same(mod_session_logits(s), t->logits[n], numbers));
+   int ok = mod_session_length(s) == n &&
+            (n == 0 ? !mod_session_logits(s) : same(mod_session_logits(s), t->logits[n], numbers));
    for (int l = 0; l < LAYERS; ++l) ok = ok && mod_session_cached(s, l) == t->keys[n][l];
    return ok;
 }
@@ -1074,7 +1123,8 @@ static void test_sessions(void)
             inputs[(before + 7) * N_IN] = (float)NAN;
             mod_result failed = feed(&cfg, s, before, 8);
             if (failed != MOD_RESULT_OK) {
-               CHECKF(failed == MOD_RESULT_NUMERIC && as_after(&cfg, s, &t, before), "%s, chunk %d, after %d", name, chunk, before);
+               CHECKF(failed == MOD_RESULT_NUMERIC && as_after(&cfg, s, &t, before), "%s, chunk %d, after %d", name,
+                      chunk, before);
                ++failures;
             } else { /* nobody looks at numbers here */
                mod_session_reset(s);
@@ -1082,8 +1132,11 @@ static void test_sessions(void)
                if (before) feed(&cfg, s, 0, before);
             }
             tokens[before + 7] = VOCAB;
-            if (!cfg.n_inputs) CHECKF(feed(&cfg, s, before, 8) == MOD_RESULT_RANGE && as_after(&cfg, s, &t, before), "%s", name);
-            CHECK(feed(&cfg, s, before, CONTEXT) == (before ? MOD_RESULT_FULL : cfg.n_inputs ? MOD_RESULT_NUMERIC : MOD_RESULT_RANGE));
+            if (!cfg.n_inputs)
+               CHECKF(feed(&cfg, s, before, 8) == MOD_RESULT_RANGE && as_after(&cfg, s, &t, before), "%s", name);
+            CHECK(feed(&cfg, s, before, CONTEXT) == (before         ? MOD_RESULT_FULL
+                                                     : cfg.n_inputs ? MOD_RESULT_NUMERIC
+                                                                    : MOD_RESULT_RANGE));
             tokens[before + 7] = kept_token;
             inputs[(before + 7) * N_IN] = kept_input;
             CHECKF(feed(&cfg, s, before, CONTEXT - before) == MOD_RESULT_OK && as_after(&cfg, s, &t, CONTEXT),
@@ -1120,9 +1173,10 @@ static int copy_shared(const mod_model *a, mod_model *b)
    return copied;
 }
 
-/* The largest difference in a tensor of a that b has too (but predictors and, if asked, routers): 0 if all are the same to
-   the bit, else |difference| / largest number of the tensor, at least 1e-30. */
-static double apart(const mod_model *a, const mod_model *b, const float *grads_a, const float *grads_b, int routers, int *compared)
+/* The largest difference in a tensor of a that b has too (but predictors and, if asked, routers): 0 if all are the same
+   to the bit, else |difference| / largest number of the tensor, at least 1e-30. */
+static double apart(const mod_model *a, const mod_model *b, const float *grads_a, const float *grads_b, int routers,
+                    int *compared)
 {
    double worst = 0;
    *compared = 0;
@@ -1130,7 +1184,8 @@ static double apart(const mod_model *a, const mod_model *b, const float *grads_a
       mod_param p, q;
       double largest = 0, differ = 0;
       mod_model_param(a, i, &p, NULL);
-      if (mod_model_param(b, mod_model_find(b, p.name), &q, NULL) != MOD_RESULT_OK || q.count != p.count || p.predictor) continue;
+      if (mod_model_param(b, mod_model_find(b, p.name), &q, NULL) != MOD_RESULT_OK || q.count != p.count || p.predictor)
+         continue;
       if (!routers && strstr(p.name, "router")) continue;
       const float *x = grads_a ? grads_a + p.offset : p.data, *y = grads_b ? grads_b + q.offset : q.data;
       ++*compared;
@@ -1154,9 +1209,11 @@ typedef struct pair {
 
 #define EXPERT_MOE .select = MOD_SELECT_ALL, .mlp = MOD_MLP_MOE, .choice = MOD_CHOICE_EXPERT
 static const pair pairs[] = {
-   {"learned of all", {.select = MOD_SELECT_ALL}, {.capacity = 1, .gate = MOD_GATE_ONE, .causal = MOD_CAUSAL_NONE}, 0, 0, 2},
+   {"learned of all",
+    {.select = MOD_SELECT_ALL}, {.capacity = 1, .gate = MOD_GATE_ONE, .causal = MOD_CAUSAL_NONE}, 0, 0, 2},
    {"learned of all, biases", {.select = MOD_SELECT_ALL, .bias = MOD_BIAS_ON, .norm = MOD_NORM_LAYER},
-    {.capacity = 1, .gate = MOD_GATE_ONE, .causal = MOD_CAUSAL_NONE, .bias = MOD_BIAS_ON, .norm = MOD_NORM_LAYER}, 0, 0, 2},
+    {.capacity = 1, .gate = MOD_GATE_ONE, .causal = MOD_CAUSAL_NONE, .bias = MOD_BIAS_ON, .norm = MOD_NORM_LAYER}, 0,
+     0, 2},
    {"random of all", {.select = MOD_SELECT_ALL}, {.select = MOD_SELECT_STOCHASTIC, .capacity = 1}, 0, 0, 2},
    {"every one", {.select = MOD_SELECT_ALL}, {.select = MOD_SELECT_EVERY, .capacity = 1}, 0, 0, 2},
    {"the first of all", {.select = MOD_SELECT_ALL}, {.select = MOD_SELECT_FIRST, .capacity = 1}, 0, 0, 2},
@@ -1173,16 +1230,24 @@ static const pair pairs[] = {
    {"one expert, whom all choose", {.select = MOD_SELECT_ALL},
     {.select = MOD_SELECT_ALL, .mlp = MOD_MLP_MOE, .n_experts = 1, .balance_loss = 1e-30, .z_loss = 1e-30}, 0, 0, 2},
    {"staged after all", {EXPERT_MOE, .causal = MOD_CAUSAL_NONE},
-    {.capacity = 1, .gate = MOD_GATE_ONE, .mlp = MOD_MLP_MOE, .choice = MOD_CHOICE_EXPERT, .causal = MOD_CAUSAL_NONE}, 0, 0, 2},
+    {.capacity = 1, .gate = MOD_GATE_ONE, .mlp = MOD_MLP_MOE, .choice = MOD_CHOICE_EXPERT, .causal = MOD_CAUSAL_NONE},
+     0, 0, 2},
    {"at least all", {.capacity = 1, .gate = MOD_GATE_SIGMOID, .causal = MOD_CAUSAL_NONE},
     {.capacity = 0.3, .gate = MOD_GATE_SIGMOID, .causal = MOD_CAUSAL_NONE}, 1, 0, 1},
-   {"at least all keys", {.select = MOD_SELECT_ALL, .kv_select = MOD_SELECT_LEARNED, .kv_capacity = 1, .causal = MOD_CAUSAL_NONE},
-    {.select = MOD_SELECT_ALL, .kv_select = MOD_SELECT_LEARNED, .kv_capacity = 0.2, .causal = MOD_CAUSAL_NONE}, 1, 0, 1},
-   {"at least all, every", {.select = MOD_SELECT_EVERY, .capacity = 1}, {.select = MOD_SELECT_EVERY, .capacity = 0.3}, 1, 0, 1},
-   {"at least all, first", {.select = MOD_SELECT_FIRST, .capacity = 1}, {.select = MOD_SELECT_FIRST, .capacity = 0.3}, 1, 0, 1},
-   {"at least all, random", {.select = MOD_SELECT_STOCHASTIC, .capacity = 1}, {.select = MOD_SELECT_STOCHASTIC, .capacity = 0.3}, 1, 0, 1},
-   {"at least all, token-choice", {.select = MOD_SELECT_TOKEN, .capacity = 1}, {.select = MOD_SELECT_TOKEN, .capacity = 0.3}, 1, 0, 1},
-   {"integrated, no-ops out of reach", {.select = MOD_SELECT_ALL, .mlp = MOD_MLP_MOE, .capacity_factor = 0.4, .balance_loss = 1e-30},
+   {"at least all keys",
+    {.select = MOD_SELECT_ALL, .kv_select = MOD_SELECT_LEARNED, .kv_capacity = 1, .causal = MOD_CAUSAL_NONE},
+    {.select = MOD_SELECT_ALL, .kv_select = MOD_SELECT_LEARNED, .kv_capacity = 0.2, .causal = MOD_CAUSAL_NONE}, 1, 0,
+     1},
+   {"at least all, every",
+    {.select = MOD_SELECT_EVERY, .capacity = 1}, {.select = MOD_SELECT_EVERY, .capacity = 0.3}, 1, 0, 1},
+   {"at least all, first",
+    {.select = MOD_SELECT_FIRST, .capacity = 1}, {.select = MOD_SELECT_FIRST, .capacity = 0.3}, 1, 0, 1},
+   {"at least all, random",
+    {.select = MOD_SELECT_STOCHASTIC, .capacity = 1}, {.select = MOD_SELECT_STOCHASTIC, .capacity = 0.3}, 1, 0, 1},
+   {"at least all, token-choice",
+    {.select = MOD_SELECT_TOKEN, .capacity = 1}, {.select = MOD_SELECT_TOKEN, .capacity = 0.3}, 1, 0, 1},
+   {"integrated, no-ops out of reach",
+    {.select = MOD_SELECT_ALL, .mlp = MOD_MLP_MOE, .capacity_factor = 0.4, .balance_loss = 1e-30},
     {.mlp = MOD_MLP_MODE, .capacity = 0.4, .balance_loss = 1e-30}, 0, 0, 2},
    {"integrated top-2, no-ops out of reach",
     {.select = MOD_SELECT_ALL, .mlp = MOD_MLP_MOE, .choices = 2, .capacity_factor = 0.4, .balance_loss = 1e-30},
@@ -1203,8 +1268,8 @@ static mod_config common(mod_config cfg)
    return mod_config_resolve(&cfg);
 }
 
-/* The last feature of every row becomes 1 (embedding), and stays so (what is added to it is 0). The routers of b's experts
-   become those of a, and their no-ops get -10^4 from that feature. */
+/* The last feature of every row becomes 1 (embedding), and stays so (what is added to it is 0). The routers of b's
+   experts become those of a, and their no-ops get -10^4 from that feature. */
 static void no_noops(mod_model *a, mod_model *b)
 {
    for (int i = 0; i < mod_model_param_count(a); ++i) {
@@ -1242,7 +1307,8 @@ static void test_reductions(void)
                CHECKF(same(ra.out.logits->data, rb.out.logits->data, (size_t)(ra.out.logits->dim[0] * VOCAB)) &&
                       ra.out.cross_entropy == rb.out.cross_entropy, "%s, mode %d", p->name, mode);
                double differ = apart(a, b, ra.grads, rb.grads, 1, &compared);
-               CHECKF(differ <= p->grads && compared > 20, "%s, mode %d: gradients differ by %g", p->name, mode, differ);
+               CHECKF(differ <= p->grads && compared > 20, "%s, mode %d: gradients differ by %g", p->name, mode,
+                      differ);
             }
             end_run(&ra);
             end_run(&rb);
@@ -1253,7 +1319,8 @@ static void test_reductions(void)
          for (int step = 0; step < 10; ++step) {
             fill_batch();
             mod_batch batch = make_batch(&ca, lengths_of[step % 3], MOD_MODE_TOPK);
-            CHECK(mod_train_step(ta, &batch, NULL, NULL) == MOD_RESULT_OK && mod_train_step(tb, &batch, NULL, NULL) == MOD_RESULT_OK);
+            CHECK(mod_train_step(ta, &batch, NULL, NULL) == MOD_RESULT_OK &&
+                  mod_train_step(tb, &batch, NULL, NULL) == MOD_RESULT_OK);
          }
          double differ = apart(a, b, NULL, NULL, 1, &compared);
          CHECKF(differ == 0 && compared > 20, "%s: weights differ by %g after ten steps", p->name, differ);
@@ -1304,11 +1371,13 @@ static void test_two_experts(void)
    mod_tensor *r = mod_matmul(t, x, leaf_of(t, model, grads, "blocks.0.router"));
    mod_rows *kept = mod_rows_topk(t, rows, r, 0.4);
    mod_tensor *p = mod_softmax(t, mod_concat(t, r, mod_leaf(t, nothing, NULL, 2, column), 1));
-   mod_tensor *s = mod_gather(t, x, kept), *u = mod_rmsnorm(t, s, leaf_of(t, model, grads, "blocks.0.norm1.gain"), 1e-5);
+   mod_tensor *s = mod_gather(t, x, kept),
+              *u = mod_rmsnorm(t, s, leaf_of(t, model, grads, "blocks.0.norm1.gain"), 1e-5);
    mod_tensor *q = mod_matmul(t, u, leaf_of(t, model, grads, "blocks.0.attn.wq"));
    mod_tensor *k = mod_matmul(t, u, leaf_of(t, model, grads, "blocks.0.attn.wk"));
    mod_tensor *v = mod_matmul(t, u, leaf_of(t, model, grads, "blocks.0.attn.wv"));
-   mod_tensor *h = mod_attention(t, mod_rope(t, q, kept, table), mod_rope(t, k, kept, table), v, kept, kept, 4, 4, MOD_MASK_CAUSAL);
+   mod_tensor *h =
+      mod_attention(t, mod_rope(t, q, kept, table), mod_rope(t, k, kept, table), v, kept, kept, 4, 4, MOD_MASK_CAUSAL);
    h = mod_matmul(t, h, leaf_of(t, model, grads, "blocks.0.attn.wo"));
    u = mod_rmsnorm(t, mod_add(t, s, h), leaf_of(t, model, grads, "blocks.0.norm2.gain"), 1e-5);
    u = mod_gelu(t, mod_matmul(t, u, leaf_of(t, model, grads, "blocks.0.mlp.w1")));
@@ -1395,13 +1464,15 @@ static void test_micro_batches(void)
                CHECKF(mod_train_accumulate(trainer[i], &piece, &err) == MOD_RESULT_OK, "%s: %s", name, err.message);
             }
          const float *g = mod_trainer_grads(trainer[0], &n);
-         int same_grads = same(g, mod_trainer_grads(trainer[1], NULL), n) && same(g, mod_trainer_grads(trainer[2], NULL), n);
+         int same_grads =
+            same(g, mod_trainer_grads(trainer[1], NULL), n) && same(g, mod_trainer_grads(trainer[2], NULL), n);
          CHECKF(same_grads, "%s, step %d: gradients", name, step);
          for (int i = 0; i < 3; ++i) CHECK(mod_train_update(trainer[i], &info[i], NULL) == MOD_RESULT_OK);
          for (int i = 1; i < 3; ++i)
             CHECKF(near(info[i].loss, info[0].loss) && near(info[i].router_bce, info[0].router_bce) &&
-                   near(info[i].predictor_bce, info[0].predictor_bce) && near(info[i].balance_loss, info[0].balance_loss) &&
-                   near(info[i].z_loss, info[0].z_loss), "%s, step %d", name, step);
+                      near(info[i].predictor_bce, info[0].predictor_bce) &&
+                      near(info[i].balance_loss, info[0].balance_loss) && near(info[i].z_loss, info[0].z_loss),
+                   "%s, step %d", name, step);
       }
       for (int i = 1; i < 3; ++i) {
          CHECKF(same_weights(model[0], model[i]), "%s: weights", name);
@@ -1511,9 +1582,12 @@ static void test_warmup_and_thresholds(void)
          const mod_forward *f = mod_trainer_forward(trainer);
          for (int l = 0; l < LAYERS; ++l) {
             mod_block_config b = mod_config_block(&cfg, l);
-            CHECKF(f->blocks[l].kept == a.block[l].kept && f->blocks[l].keys == a.block[l].keys, "%s, step %d", name, step);
+            CHECKF(f->blocks[l].kept == a.block[l].kept && f->blocks[l].keys == a.block[l].keys, "%s, step %d", name,
+                   step);
             for (int s = 0; s < SEQS && b.select == MOD_SELECT_LEARNED; ++s)
-               CHECKF(f->kept[l * SEQS + s] == k_of(seen[l].start[s + 1] - seen[l].start[s], fmax(b.capacity, batch.least_capacity)), "%s, step %d", name, step);
+               CHECKF(f->kept[l * SEQS + s] ==
+                         k_of(seen[l].start[s + 1] - seen[l].start[s], fmax(b.capacity, batch.least_capacity)),
+                      "%s, step %d", name, step);
          }
          memcpy(want, theta, sizeof(double) * (size_t)(mod_config_paths(&cfg) * LAYERS));
          for (int l = 0; l < LAYERS; ++l)
@@ -1524,9 +1598,12 @@ static void test_warmup_and_thresholds(void)
                   double sum = 0, *t = &want[(r.path + j) * LAYERS + l];
                   int count = 0;
                   for (int s = 0; s < SEQS; ++s) {
-                     int n = start[s + 1] - start[s], k = w == EXPERTS ? slots_of(n, r.share) : k_of(n, fmax(r.share, batch.least_capacity));
+                     int n = start[s + 1] - start[s],
+                         k = w == EXPERTS ? slots_of(n, r.share) : k_of(n, fmax(r.share, batch.least_capacity));
                      if (k >= n) continue;
-                     sum += (ranked(&r, &seen[l], j, start[s], start[s + 1], k - 1) + ranked(&r, &seen[l], j, start[s], start[s + 1], k)) / 2;
+                     sum += (ranked(&r, &seen[l], j, start[s], start[s + 1], k - 1) +
+                             ranked(&r, &seen[l], j, start[s], start[s + 1], k)) /
+                            2;
                      ++count;
                   }
                   if (count) *t = *t == 0 ? sum / count : 0.75 * *t + 0.25 * (sum / count), ++moved;
@@ -1534,7 +1611,8 @@ static void test_warmup_and_thresholds(void)
             }
          CHECK(mod_train_update(trainer, NULL, NULL) == MOD_RESULT_OK);
          for (int i = 0; i < mod_config_paths(&cfg) * LAYERS; ++i)
-            CHECKF(fabs(theta[i] - want[i]) <= 1e-12 * (1 + fabs(want[i])), "%s, step %d: theta %g, not %g", name, step, theta[i], want[i]);
+            CHECKF(fabs(theta[i] - want[i]) <= 1e-12 * (1 + fabs(want[i])), "%s, step %d: theta %g, not %g", name, step,
+                   theta[i], want[i]);
       }
       mod_trainer_destroy(trainer);
       mod_model_destroy(model);
@@ -1553,7 +1631,8 @@ static void test_warmup_and_thresholds(void)
       run r = run_model(model, batch, 0, 1, 0);
       int want = k_of(CONTEXT, fmax(0.3, batch.least_capacity));
       if (want > LENGTH) want = LENGTH;
-      CHECKF(!r.result && r.out.kept[SEQS] == want, "least %g: %d, not %d", batch.least_capacity, r.out.kept[SEQS], want);
+      CHECKF(!r.result && r.out.kept[SEQS] == want, "least %g: %d, not %d", batch.least_capacity, r.out.kept[SEQS],
+             want);
       end_run(&r);
       mod_model_destroy(model);
    }
@@ -1611,8 +1690,10 @@ static void test_predictors_apart(void)
          mod_step_info ia, ib;
          fill_batch();
          mod_batch batch = make_batch(&with, lengths_of[step % 3], MOD_MODE_TOPK);
-         CHECK(mod_train_step(ta, &batch, &ia, NULL) == MOD_RESULT_OK && mod_train_step(tb, &batch, &ib, NULL) == MOD_RESULT_OK);
-         CHECKF(ia.grad_norm == ib.grad_norm && ia.grad_norm > 0.05 && ia.predictor_grad_norm == 0 && ib.predictor_grad_norm > 0,
+         CHECK(mod_train_step(ta, &batch, &ia, NULL) == MOD_RESULT_OK &&
+               mod_train_step(tb, &batch, &ib, NULL) == MOD_RESULT_OK);
+         CHECKF(ia.grad_norm == ib.grad_norm && ia.grad_norm > 0.05 && ia.predictor_grad_norm == 0 &&
+                   ib.predictor_grad_norm > 0,
                 "%s", schemes[v].name);
          if (step % 3 == 0) last = ib.predictor_bce;
          if (step == 0) first = last;
@@ -1654,7 +1735,8 @@ static void test_calibration(void)
          for (int l = 0; l < LAYERS; ++l)
             for (int w = 0; w < 3; ++w) {
                rule r = rule_of(&cfg, l, w);
-               int n = w == EXPERTS ? seen[l].kept.n : seen[l].n, k = w == EXPERTS ? slots_of(n, r.share) : k_of(n, r.share);
+               int n = w == EXPERTS ? seen[l].kept.n : seen[l].n,
+                   k = w == EXPERTS ? slots_of(n, r.share) : k_of(n, r.share);
                for (int j = 0; j < r.paths && r.decides; ++j, ++paths) {
                   int at = (r.path + j) * LAYERS + l;
                   CHECKF(theta[at] == ranked(&r, &seen[l], j, 0, n, k), "%s, block %d, path %d", name, l, r.path + j);
@@ -1675,8 +1757,10 @@ static void test_calibration(void)
             *w = (float)NAN;
             for (int mode = 0; mode <= causal_too(&cfg); ++mode) {
                run r = run_model(model, make_batch(&cfg, NULL, mode), 0, 1, 0);
-               CHECKF(r.result == MOD_RESULT_NUMERIC && r.err.block == p.name[7] - '0' && r.err.where >= 0 && r.err.where < LENGTH,
-                      "%s, mode %d, %s: %s, block %d, %d", name, mode, p.name, mod_result_name(r.result), r.err.block, (int)r.err.where);
+               CHECKF(r.result == MOD_RESULT_NUMERIC && r.err.block == p.name[7] - '0' && r.err.where >= 0 &&
+                         r.err.where < LENGTH,
+                      "%s, mode %d, %s: %s, block %d, %d", name, mode, p.name, mod_result_name(r.result), r.err.block,
+                      (int)r.err.where);
                end_run(&r);
             }
             *w = saved;
@@ -1687,12 +1771,14 @@ static void test_calibration(void)
    CHECKF(paths > 60, "%d", paths);
 }
 
-/* Shares so small that one row of a long sequence is more: position 0 is taken all the same, and experts take nobody. */
+/* Shares so small that one row of a long sequence is more: position 0 is taken all the same, and experts take nobody.
+ */
 static void test_tiny_shares(void)
 {
    static const double shares[] = {1e-5, 1e-6, 1e-7, 1e-10, 1e-300, 1e-320};
    for (int i = 0; i < 6; ++i) {
-      mod_config cfg = common((mod_config){.select = MOD_SELECT_EVERY, .capacity = shares[i], .kv_select = MOD_SELECT_EVERY});
+      mod_config cfg =
+         common((mod_config){.select = MOD_SELECT_EVERY, .capacity = shares[i], .kv_select = MOD_SELECT_EVERY});
       mod_model *model = make(&cfg, 3);
       fill_batch();
       for (int n = 1; n <= LENGTH; n += 19)
@@ -1723,7 +1809,8 @@ static void test_tiny_shares(void)
       mod_batch batch = make_batch(&cfg, ragged, MOD_MODE_TOPK);
       for (int step = 0; step < 2; ++step) CHECK(mod_train_step(trainer, &batch, NULL, NULL) == MOD_RESULT_OK);
       const double *theta = mod_model_thresholds(model);
-      for (int t = 0; t < mod_config_paths(&cfg) * LAYERS; ++t) CHECKF(theta[t] == theta[t], "%g: theta %d", shares[i], t);
+      for (int t = 0; t < mod_config_paths(&cfg) * LAYERS; ++t)
+         CHECKF(theta[t] == theta[t], "%g: theta %d", shares[i], t);
       mod_trainer_destroy(trainer);
       mod_model_destroy(model);
    }
@@ -1782,7 +1869,9 @@ static void test_files(void)
       mod_reader reader = {disk.size, read_disk, NULL};
       mod_file *file = mod_file_create(&reader, NULL, &err);
       uint64_t position = 0;
-      CHECKF(file && mod_file_config(file, &read, &err) == MOD_RESULT_OK && mod_file_train_desc(file, &again, &position, &err) == MOD_RESULT_OK && position == 77, "%s: %s", name, err.message);
+      CHECKF(file && mod_file_config(file, &read, &err) == MOD_RESULT_OK &&
+                mod_file_train_desc(file, &again, &position, &err) == MOD_RESULT_OK && position == 77,
+             "%s: %s", name, err.message);
       mod_model *copy = mod_model_create(&read, NULL, &err);
       mod_trainer *other = copy ? mod_trainer_create(copy, &again, NULL, &err) : NULL;
       CHECKF(other && mod_file_load(file, copy, other, &err) == MOD_RESULT_OK, "%s: %s", name, err.message);
@@ -1798,10 +1887,15 @@ static void test_files(void)
          CHECK(mod_train_step(other, &batch, NULL, NULL) == MOD_RESULT_OK);
       }
       CHECKF(same_weights(model, copy), "%s: weights", name);
-      CHECKF(!memcmp(mod_model_thresholds(model), mod_model_thresholds(copy), sizeof(double) * (size_t)(LAYERS * mod_config_paths(&cfg))), "%s: thresholds", name);
+      CHECKF(!memcmp(mod_model_thresholds(model), mod_model_thresholds(copy),
+                     sizeof(double) * (size_t)(LAYERS * mod_config_paths(&cfg))),
+             "%s: thresholds", name);
       for (int mode = 0; mode <= causal_too(&cfg); ++mode) {
-         run a = run_model(model, make_batch(&cfg, ragged, mode), 0, 1, 0), b = run_model(copy, make_batch(&cfg, ragged, mode), 0, 1, 0);
-         CHECKF(!a.result && !b.result && same(a.out.logits->data, b.out.logits->data, (size_t)(a.out.logits->dim[0] * outputs(&cfg))), "%s", name);
+         run a = run_model(model, make_batch(&cfg, ragged, mode), 0, 1, 0),
+             b = run_model(copy, make_batch(&cfg, ragged, mode), 0, 1, 0);
+         CHECKF(!a.result && !b.result &&
+                   same(a.out.logits->data, b.out.logits->data, (size_t)(a.out.logits->dim[0] * outputs(&cfg))),
+                "%s", name);
          end_run(&a);
          end_run(&b);
       }
