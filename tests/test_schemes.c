@@ -27,6 +27,9 @@ static const mod_block_config own[LAYERS] = {
    {.select = MOD_SELECT_ALL, .mlp = MOD_MLP_MODE, .choice = MOD_CHOICE_EXPERT, .capacity = 0.7},
    {.gate = MOD_GATE_SIGMOID, .capacity = 0.6, .mlp = MOD_MLP_PLAIN, .kv_select = MOD_SELECT_EVERY}};
 
+static const mod_block_config own_gates[LAYERS] = {{.gate = MOD_GATE_RAW}, {.gate = MOD_GATE_TANH},
+                                                   {.gate = MOD_GATE_TANH, .mlp = MOD_MLP_MOE}};
+
 static const scheme schemes[] = {
    {"token-choice", {.select = MOD_SELECT_TOKEN}},
    {"token-choice, everything else unusual",
@@ -92,6 +95,9 @@ static const scheme schemes[] = {
    {"integrated, by the experts, by their router",
     {.mlp = MOD_MLP_MODE, .choice = MOD_CHOICE_EXPERT, .causal = MOD_CAUSAL_ROUTER, .n_experts = 2}},
    {"each block its own", {.blocks = own, .mlp = MOD_MLP_MOE, .causal = MOD_CAUSAL_BOTH, .head = MOD_HEAD_UNTIED}},
+   /* (No model could be made of these settings without the blocks' own.) */
+   {"gated bypass, each block with its gate",
+    {.blocks = own_gates, .bypass = MOD_BYPASS_GATED, .mlp = MOD_MLP_PLAIN, .gate = MOD_GATE_RAW}},
    {"rows in", {.n_inputs = N_IN, .head = MOD_HEAD_UNTIED, .kv_select = MOD_SELECT_LEARNED, .bias = MOD_BIAS_ON}},
    {"rows in, class out", {.n_inputs = N_IN, .head = MOD_HEAD_CLASS, .n_outputs = N_OUT, .mlp = MOD_MLP_MOE}},
    {"numbers out", {.head = MOD_HEAD_REGRESSION, .n_outputs = N_OUT, .select = MOD_SELECT_TOKEN, .bias = MOD_BIAS_ON}},
