@@ -4334,11 +4334,10 @@ MODDEF mod_block_config mod_config_block(const mod_config *cfg, int block)
    return block >= 0 && block < c.n_layers && c.route_first > 0 && c.route_every > 0 ? mod__block_of(&c, block) : none;
 }
 
-/* The sentence that is wrong about a resolved config, or NULL; *block is set where it is about one. */
-MOD__FN const char *mod__complaint(const mod_config *c, int *block)
+/* The sentence that is wrong about a resolved config, whatever its blocks say, or NULL. */
+MOD__FN const char *mod__complaint_of_model(const mod_config *c)
 {
-   int i, pooled = c->head == MOD_HEAD_CLASS || c->head == MOD_HEAD_REGRESSION;
-   *block = -1;
+   int pooled = c->head == MOD_HEAD_CLASS || c->head == MOD_HEAD_REGRESSION;
    if (c->n_inputs < 0 || c->n_inputs > 1 << 16) return "n_inputs must be in [0, 2^16]";
    if (c->vocab_size < !(c->n_inputs && pooled) || c->vocab_size > 1 << 20) return "vocab_size must be in [1, 2^20]";
    if (c->context < 1 || c->context > 1 << 20) return "context must be in [1, 2^20]";
@@ -4383,6 +4382,16 @@ MOD__FN const char *mod__complaint(const mod_config *c, int *block)
    if (!mod__positive(c->z_loss)) return "z_loss must be above 0";
    if (!mod__positive(c->norm_eps)) return "norm_eps must be above 0";
    if (!(c->rope_base >= 1 && mod__finite(c->rope_base))) return "rope_base must be at least 1, and finite";
+   return NULL;
+}
+
+/* The same with its blocks; *block is set where it is about one. */
+MOD__FN const char *mod__complaint(const mod_config *c, int *block)
+{
+   const char *complaint = mod__complaint_of_model(c);
+   int i;
+   *block = -1;
+   if (complaint) return complaint;
    for (i = 0; i < c->n_layers; ++i) {
       mod_block_config b;
       *block = i;
@@ -7049,7 +7058,7 @@ MOD__FN mod_result mod__read_fields(const mod_file *f, const char *prefix, const
 
 MODDEF mod_result mod_file_config(const mod_file *file, mod_config *cfg, mod_error *err)
 {
-   mod_config c;
+   mod_config c, resolved;
    const char *s;
    size_t n_params;
    mod_result result;
@@ -7061,7 +7070,9 @@ MODDEF mod_result mod_file_config(const mod_file *file, mod_config *cfg, mod_err
    if (!mod__format_of(file))
       return mod__error(err, MOD_RESULT_VERSION, "the file is of a later version of mod.h", -1, -1);
    result = mod__read_fields(file, "mod.", mod__config_fields, MOD__CONFIG_FIELDS, &c, err);
-   if (result != MOD_RESULT_OK || (result = mod_config_check(&c, err)) != MOD_RESULT_OK) return result;
+   if (result != MOD_RESULT_OK) return result;
+   resolved = mod_config_resolve(&c); /* the blocks' own settings, which follow, may be what makes them fit together */
+   if ((s = mod__complaint_of_model(&resolved)) != NULL) return mod__error(err, MOD_RESULT_CONFIG, s, -1, -1);
    if ((s = mod_file_meta(file, "mod.blocks")) == NULL) return mod__format(err, "the list of blocks is missing", -1);
    for (i = 0; i < c.n_layers; ++i) {
       mod_block_config *b = file->blocks + i;
