@@ -4978,8 +4978,8 @@ MOD__FN void mod__find_cutoff(mod__pass *p, int path, const mod__router *r, cons
    if (p->t->desc.measure || mod__find_nan(logit->data, rows->n) >= 0) return; /* with a NaN the pass fails */
    if (p->calibrated) {
       k = mod__share_of(rows->n, r->share, r->up);
-      if (k >= rows->n) p->too_few = 1;
-      else p->calibrated[path] = (double)mod__score_of(mod__kth_key(logit->data, rows->n, k + 1));
+      if (rows->n > 0 && k >= rows->n) p->too_few = 1;
+      else if (rows->n > 0) p->calibrated[path] = (double)mod__score_of(mod__kth_key(logit->data, rows->n, k + 1));
    }
    for (s = 0; s < rows->n_seqs && p->cutoff; ++s) {
       int n = rows->start[s + 1] - rows->start[s];
