@@ -3582,18 +3582,15 @@ MODDEF mod_rows *mod_rows_threshold(mod_tape *tape, const mod_rows *rows, mod_te
    return mod__rows_select(tape, rows, score, 0, 0, theta, INT_MAX);
 }
 
-MODDEF mod_rows *mod_rows_others(mod_tape *tape, const mod_rows *rows, const mod_rows *kept)
+/* The rows that are not in `kept`. by_length: how many are kept of a sequence follows from its length n, and of n + 1 rows
+   no more than one is kept beyond that: then most are left of the longest. */
+MOD__FN mod_rows *mod__rows_others(mod_tape *t, const mod_rows *rows, const mod_rows *kept, int by_length)
 {
    mod_rows *r;
-   int s, i, j = 0, fixed;
-   if (!tape || tape->error.code != MOD_RESULT_OK) return NULL;
-   if (!rows || !kept) return mod__no_rows(tape, MOD_RESULT_ARG, "rows or kept is NULL", -1);
-   if (kept != rows && kept->parent != rows)
-      return mod__no_rows(tape, MOD_RESULT_SHAPE, "kept is no selection of rows", -1);
-   fixed = !rows->ragged && !kept->ragged; /* then the rest is as large for every sequence */
-   r = mod__rows_new(tape, rows->n_seqs, rows->n_max - (fixed ? kept->n_max : 0),
-                     rows->length_max - (fixed ? kept->length_max : 0), !fixed, rows);
-   if (!r || tape->desc.measure) return r;
+   int s, i, j = 0, length = rows->length_max - (by_length ? kept->length_max : 0);
+   r = mod__rows_new(t, rows->n_seqs, mod__min(rows->n_max, length * rows->n_seqs), length, rows->ragged || !by_length,
+                     rows);
+   if (!r || t->desc.measure) return r;
    r->n = 0;
    for (s = 0; s < rows->n_seqs; ++s) {
       r->start[s] = r->n;
@@ -3608,6 +3605,15 @@ MODDEF mod_rows *mod_rows_others(mod_tape *tape, const mod_rows *rows, const mod
    }
    r->start[rows->n_seqs] = r->n;
    return r;
+}
+
+MODDEF mod_rows *mod_rows_others(mod_tape *tape, const mod_rows *rows, const mod_rows *kept)
+{
+   if (!tape || tape->error.code != MOD_RESULT_OK) return NULL;
+   if (!rows || !kept) return mod__no_rows(tape, MOD_RESULT_ARG, "rows or kept is NULL", -1);
+   if (kept != rows && kept->parent != rows)
+      return mod__no_rows(tape, MOD_RESULT_SHAPE, "kept is no selection of rows", -1);
+   return mod__rows_others(tape, rows, kept, !rows->ragged && !kept->ragged);
 }
 
 MODDEF int mod_rows_choose(mod_tape *tape, const mod_rows *rows, mod_tensor *score, int choices, int n_experts,
@@ -4350,11 +4356,10 @@ MODDEF mod_block_config mod_config_block(const mod_config *cfg, int block)
    return block >= 0 && block < c.n_layers && c.route_first > 0 && c.route_every > 0 ? mod__block_of(&c, block) : none;
 }
 
-/* The sentence that is wrong about a resolved config, or NULL; *block is set where it is about one. */
-MOD__FN const char *mod__complaint(const mod_config *c, int *block)
+/* The sentence that is wrong about a resolved config, whatever its blocks say, or NULL. */
+MOD__FN const char *mod__complaint_of_model(const mod_config *c)
 {
-   int i, pooled = c->head == MOD_HEAD_CLASS || c->head == MOD_HEAD_REGRESSION;
-   *block = -1;
+   int pooled = c->head == MOD_HEAD_CLASS || c->head == MOD_HEAD_REGRESSION;
    if (c->n_inputs < 0 || c->n_inputs > 1 << 16) return "n_inputs must be in [0, 2^16]";
    if (c->vocab_size < !(c->n_inputs && pooled) || c->vocab_size > 1 << 20) return "vocab_size must be in [1, 2^20]";
    if (c->context < 1 || c->context > 1 << 20) return "context must be in [1, 2^20]";
@@ -4399,6 +4404,16 @@ MOD__FN const char *mod__complaint(const mod_config *c, int *block)
    if (!mod__positive(c->z_loss)) return "z_loss must be above 0";
    if (!mod__positive(c->norm_eps)) return "norm_eps must be above 0";
    if (!(c->rope_base >= 1 && mod__finite(c->rope_base))) return "rope_base must be at least 1, and finite";
+   return NULL;
+}
+
+/* The same with its blocks; *block is set where it is about one. */
+MOD__FN const char *mod__complaint(const mod_config *c, int *block)
+{
+   const char *complaint = mod__complaint_of_model(c);
+   int i;
+   *block = -1;
+   if (complaint) return complaint;
    for (i = 0; i < c->n_layers; ++i) {
       mod_block_config b;
       *block = i;
@@ -4487,8 +4502,12 @@ MOD__FN mod__router mod__router_of(const mod_config *c, int block, int which)
    return r;
 }
 
-/* ceil(1 / c): of every so many rows one is a share of c */
-MOD__FN double mod__ceil_inverse(double c) { return ceil(1 / c - 1e-6); }
+/* ceil(1 / c): of every so many rows one is a share of c; no more than any context has */
+MOD__FN int mod__ceil_inverse(double c)
+{
+   double every = ceil(1 / c - 1e-6);
+   return every < 1 << 20 ? (int)every : 1 << 20;
+}
 
 /* The rows of n that a selection takes in top-k mode, or of TOKEN the most that it takes. */
 MOD__FN int mod__selected(const mod_config *c, int select, double capacity, int n)
@@ -4496,7 +4515,7 @@ MOD__FN int mod__selected(const mod_config *c, int select, double capacity, int 
    switch (select) {
    case MOD_SELECT_LEARNED:
    case MOD_SELECT_STOCHASTIC: return mod_route_capacity(n, capacity);
-   case MOD_SELECT_EVERY: return mod_route_slots(n, 1 / mod__ceil_inverse(capacity));
+   case MOD_SELECT_EVERY: return n / mod__ceil_inverse(capacity) + (n % mod__ceil_inverse(capacity) > 0);
    case MOD_SELECT_TOKEN:
    case MOD_SELECT_FIRST: return mod__min(n, mod_route_capacity(c->context, capacity));
    case MOD_SELECT_NONE: return 0;
@@ -4982,14 +5001,14 @@ MOD__FN void mod__find_cutoff(mod__pass *p, int path, const mod__router *r, cons
    if (p->t->desc.measure || mod__find_nan(logit->data, rows->n) >= 0) return; /* with a NaN the pass fails */
    if (p->calibrated) {
       k = mod__share_of(rows->n, r->share, r->up);
-      if (k >= rows->n) p->too_few = 1;
-      else p->calibrated[path] = (double)mod__score_of(mod__kth_key(logit->data, rows->n, k + 1));
+      if (rows->n > 0 && k >= rows->n) p->too_few = 1;
+      else if (rows->n > 0) p->calibrated[path] = (double)mod__score_of(mod__kth_key(logit->data, rows->n, k + 1));
    }
    for (s = 0; s < rows->n_seqs && p->cutoff; ++s) {
       int n = rows->start[s + 1] - rows->start[s];
       const mod_real *x = logit->data + rows->start[s];
       k = mod__share_of(n, r->share, r->up);
-      if (k >= n) continue;
+      if (k >= n || k < 1) continue; /* there is no logit before or after */
       p->cutoff[path].sum +=
          0.5 * ((double)mod__score_of(mod__kth_key(x, n, k)) + (double)mod__score_of(mod__kth_key(x, n, k + 1)));
       ++p->cutoff[path].count;
@@ -5004,10 +5023,10 @@ MOD__FN mod_tensor *mod__score(mod__pass *p, int l, int which, const mod_rows *r
    mod_tensor *r = *logit = mod_matmul(t, x, mod__weight(p, l, 0, mod__part_of(which, MOD__ROUTER))), *u;
    int i;
    mod__show(p, l, site[which], rows, r);
-   if (!r || !mod__router_of(p->c, l, which).predictor) return r;
-   for (i = 0; !t->desc.measure && i < rows->n; ++i)
-      if (mod__find_nan(r->data + (size_t)i * (size_t)mod__cols(r), mod__cols(r)) >= 0)
+   for (i = 0; r && !t->desc.measure && i < rows->n; ++i)
+      if (mod__find_nan(r->data + (size_t)i * (size_t)mod__cols(r), mod__cols(r)) >= 0) /* of a no-op too */
          mod_tape_fail(t, MOD_RESULT_NUMERIC, "a score is NaN", rows->position[i]);
+   if (!r || !mod__router_of(p->c, l, which).predictor) return r;
    /* will the top-k take this row? gelu(u W1 + b1) W2 + b2, u = rmsnorm(stop_grad(x)): x feels nothing of it */
    u = mod_rmsnorm(t, mod_stop_grad(t, x), NULL, p->c->norm_eps);
    u = mod_gelu(t, mod__linear(p, l, 0, u, mod__part_of(which, MOD__PREDICTOR_W1),
@@ -5058,12 +5077,13 @@ MOD__FN mod_tensor *mod__let_choose(mod__pass *p, int l, int which, const mod_ro
 {
    mod_tape *t = p->t;
    mod__router r = mod__router_of(p->c, l, which);
-   int slots = mod__slots(p->c, l, &r), s, i, e, causal = p->batch->mode == MOD_MODE_CAUSAL, *used = NULL, *wants;
+   int slots, s, i, e, causal = p->batch->mode == MOD_MODE_CAUSAL, *used = NULL, *wants;
    size_t paths = (size_t)r.columns;
    mod_tensor *prob = mod_softmax(t, z), *wanted, *term;
    void *chosen;
    if (p->cache && p->cache->used) used = p->cache->used + l * mod__used(p->c) + (which == MOD__OF_EXPERTS ? 2 : 0);
-   if (!causal && !r.up) slots = mod__max(slots, mod_route_slots(p->c->context, p->batch->least_capacity));
+   if (!causal && !r.up && r.share < p->batch->least_capacity) r.share = p->batch->least_capacity;
+   slots = mod__slots(p->c, l, &r);
    if (!rows || !prob || !mod__take(t, (size_t)rows->n_seqs * paths, sizeof(int), &chosen) ||
        !mod_rows_choose(t, rows, z, choices, r.paths, slots, used, (int *)chosen, out))
       return NULL;
@@ -5093,7 +5113,7 @@ MOD__FN mod_tensor *mod__control(mod__pass *p, int l, int which, int select, dou
    const mod_rows *rows = p->rows;
    mod_tensor *u;
    uint64_t stream = mod_random_stream(which == MOD__OF_KV ? "select.kv" : "select");
-   int s, i, dim[2] = {0, 1}, step = (int)mod__ceil_inverse(capacity), k = mod_route_capacity(p->c->context, capacity);
+   int s, i, dim[2] = {0, 1}, step = mod__ceil_inverse(capacity), k = mod_route_capacity(p->c->context, capacity);
    stream = mod_random_substream(mod_random_substream(stream, p->batch->step), (uint64_t)l);
    dim[0] = rows->n;
    u = mod__output(p->t, 2, dim, rows->ragged ? rows->n_max : 0, NULL, NULL, NULL, NULL);
@@ -5301,8 +5321,13 @@ MOD__FN mod_tensor *mod__block(mod__pass *p, int l, mod_tensor *x)
    if (keys != kept) mod__show(p, l, MOD_SITE_KV_KEPT, keys, NULL);
 
    s = mod_gather(t, x, kept);
-   u = v = mod__norm_of(p, l, s, MOD__NORM1_GAIN, MOD__NORM1_BIAS);
-   if (keys != kept) v = mod__norm_of(p, l, mod_gather(t, x, keys), MOD__NORM1_GAIN, MOD__NORM1_BIAS);
+   if (keys == kept) {
+      u = v = mod__norm_of(p, l, s, MOD__NORM1_GAIN, MOD__NORM1_BIAS);
+   } else { /* one norm of all rows, so that one op feeds its gain: micro-batches then add up as one batch does */
+      y = mod__norm_of(p, l, x, MOD__NORM1_GAIN, MOD__NORM1_BIAS);
+      u = mod_gather(t, y, kept);
+      v = mod_gather(t, y, keys);
+   }
    if (r_kv) gate_kv = mod_gate(t, mod_gather(t, r_kv, keys), (mod_gate_kind)b.kv_gate, a);
    h = mod__drop_out(p, l, 0, mod__attn(p, l, u, kept, v, keys, gate_kv), kept);
 
@@ -5315,7 +5340,9 @@ MOD__FN mod_tensor *mod__block(mod__pass *p, int l, mod_tensor *x)
    if (r) gate = mod_gate(t, mod_gather(t, r, kept), (mod_gate_kind)b.gate, a);
    y = mod_scatter_add(t, x, mod_add(t, h, m), gate, kept);
    if (r && p->c->bypass == MOD_BYPASS_GATED && b.select == MOD_SELECT_LEARNED) {
-      const mod_rows *others = mod_rows_others(t, p->rows, kept);
+      /* While the capacity is warmed up, the rows left may be any number: a plan for its beginning holds to its end. */
+      int decides = p->batch->mode == MOD_MODE_CAUSAL && mod__router_of(p->c, l, MOD__OF_BLOCK).decides;
+      const mod_rows *others = mod__rows_others(t, p->rows, kept, !decides && !(p->batch->least_capacity > 0));
       mod_tensor *g = mod_scale(t, mod_tanh(t, mod_gather(t, r, others)), a);
       y = mod_scatter_add(t, y, mod_gather(t, x, others), g, others);
    }
@@ -5418,6 +5445,9 @@ MOD__FN void mod__forward(mod__pass *p)
    p->rows = mod_rows_make(t, b->n_seqs, b->length, b->lengths);
    for (i = 0; p->rows && !t->desc.measure && i < p->rows->n; ++i) p->rows->position[i] += p->first;
    if (!c->n_inputs) ids = mod__pack(p, b->tokens, 0, "a token is outside the vocabulary");
+   for (i = 0; c->head == MOD_HEAD_CLASS && b->targets && !t->desc.measure && i < b->n_seqs; ++i)
+      if (b->targets[i] < -1 || b->targets[i] >= c->n_outputs) /* before anything is noted for the thresholds */
+         mod_tape_fail(t, MOD_RESULT_RANGE, "a target is no class, and not -1", i);
    if (pooled) targets = b->targets;
    else if (b->targets) targets = mod__pack(p, b->targets, -1, "a target is outside the vocabulary, and not -1");
    if (!p->rows || t->error.code != MOD_RESULT_OK || !mod__take(t, layers, sizeof(mod_block_stats), &memory[0]) ||
@@ -7065,7 +7095,7 @@ MOD__FN mod_result mod__read_fields(const mod_file *f, const char *prefix, const
 MODDEF mod_result mod_file_config(const mod_file *file, mod_config *cfg, mod_error *err)
 {
    mod_config c, resolved;
-   const char *s, *complaint;
+   const char *s;
    size_t n_params;
    mod_result result;
    int n_tensors, i;
@@ -7073,9 +7103,8 @@ MODDEF mod_result mod_file_config(const mod_file *file, mod_config *cfg, mod_err
    memset(&c, 0, sizeof c);
    result = mod__read_fields(file, "mod.", mod__config_fields, MOD__CONFIG_FIELDS, &c, err);
    if (result != MOD_RESULT_OK) return result;
-   resolved = mod_config_resolve(&c);
-   complaint = mod__complaint(&resolved, &i); /* about a block: only once its own settings are known */
-   if (complaint && i < 0) return mod__error(err, MOD_RESULT_CONFIG, complaint, -1, -1);
+   resolved = mod_config_resolve(&c); /* the blocks' own settings, which follow, may be what makes them fit together */
+   if ((s = mod__complaint_of_model(&resolved)) != NULL) return mod__error(err, MOD_RESULT_CONFIG, s, -1, -1);
    if ((s = mod_file_meta(file, "mod.blocks")) == NULL) return mod__format(err, "the list of blocks is missing", -1);
    for (i = 0; i < c.n_layers; ++i) {
       mod_block_config *b = file->blocks + i;
