@@ -74,7 +74,7 @@ run: $(BUILD)/lm
 variants: $(VARIANTS)
 	@sh examples/variants/table.sh $(BUILD)/variants $(if $(QUICK),--quick) $(OPTIONS)
 
-programs: $(TESTS) $(HASHES) $(BUILD)/lm $(VARIANTS)
+programs: $(TESTS) $(HASHES) $(BUILD)/lm $(BUILD)/sensor $(VARIANTS)
 
 test:
 	@$(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(CORES)) programs
@@ -126,7 +126,7 @@ $(BUILD)/flags: FORCE
 	@mkdir -p $(BUILD)
 	@echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' >$@
 
-TEST_DEPS := mod.h tests/test.h $(wildcard tests/*_f64.c examples/common/*.h) $(BUILD)/flags
+TEST_DEPS := mod.h $(wildcard tests/*.h tests/*_f64.c examples/common/*.h) $(BUILD)/flags
 
 $(HASH_C): $(BUILD)/test_hash-%: tests/test_hash.c $(TEST_DEPS)
 	$(CC) -std=$(firstword $(subst -, ,$*)) -$(lastword $(subst -, ,$*)) $(WARN) $(OPENMP) $< -o $@ $(LDFLAGS) $(LDLIBS)

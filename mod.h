@@ -847,7 +847,8 @@ typedef struct mod_forward {
    double router_bce, predictor_bce; /* means over tokens and routed blocks, unweighted; 0 where there is none */
    double balance_loss, z_loss;      /* of token-choice: of each sequence E sum_e f_e P_e, with f_e the share of choices
                                         and P_e the mean probability of path e of E, and the mean of (log sum exp of the
-                                        logits)^2; sequences count by their tokens; means over such routers */
+                                        logits)^2; sequences count by their tokens, of which those
+                                        that did not enter the block add 0; means over such routers */
    double flops_blocks, flops_head;  /* of this forward pass, as counted */
    const mod_block_stats *blocks;    /* [n_layers] */
    const int *kept;                  /* [n_layers, n_seqs] tokens that entered; NULL while measuring */
@@ -926,7 +927,7 @@ struct mod_train_desc {
    int capacity_warmup; /* 0 = off: steps s over which no block takes less than 1 - s / capacity_warmup of the tokens */
    double threshold_decay; /* 0 = off; below 1: each step moves the thresholds, theta = decay theta + (1 - decay) m; m:
                               the mean over sequences of the midpoint between the k-th and the next deciding logit.
-                              The first step that has one sets theta = m */
+                              Where theta is 0, not set yet, it becomes m */
    int n_threads;       /* 0 = 1 */
    mod_simd simd;       /* 0 = the best there is */
    mod_jobs jobs;
@@ -4472,6 +4473,7 @@ typedef struct mod__router {
    int best;    /* 1: a path takes its best rows; 0: rows choose a path */
    int up;      /* 1: the number of slots is rounded up (experts); 0: down, and at least 1 */
    double share;        /* of the rows, for each path */
+   double warmed;       /* how much of `least_capacity` each path takes at least; 0: not warmed up */
    int decides;         /* 1: causally by a logit; a path that takes every row has nothing to decide */
    int predictor, loss; /* 1: by a predictor; by the scores themselves, trained by a loss of their own */
 } mod__router;
@@ -4489,11 +4491,13 @@ MOD__FN mod__router mod__router_of(const mod_config *c, int block, int which)
    r.path = which;
    r.paths = 1;
    r.share = which == MOD__OF_KV ? b.kv_capacity : b.capacity;
+   r.warmed = 1;
    r.columns = r.best ? 1 : 2;
    if (which == MOD__OF_EXPERTS) {
       r.up = 1;
       r.paths = c->n_experts;
       r.share = (b.mlp == MOD_MLP_MODE ? b.capacity : c->capacity_factor) / c->n_experts;
+      r.warmed = b.mlp == MOD_MLP_MODE ? 1.0 / c->n_experts : 0;
       r.columns = r.paths + (b.mlp == MOD_MLP_MODE ? c->n_noops : 0);
    }
    r.decides = r.best && r.share < 1 && c->mask == MOD_MASK_CAUSAL;
@@ -4507,6 +4511,12 @@ MOD__FN int mod__ceil_inverse(double c)
 {
    double every = ceil(1 / c - 1e-6);
    return every < 1 << 20 ? (int)every : 1 << 20;
+}
+
+/* 1 if a selection takes every row in every mode. */
+MOD__FN int mod__takes_all(int select, double capacity)
+{
+   return select == MOD_SELECT_ALL || (capacity >= 1 && select != MOD_SELECT_TOKEN && select != MOD_SELECT_NONE);
 }
 
 /* The rows of n that a selection takes in top-k mode, or of TOKEN the most that it takes. */
@@ -4523,12 +4533,14 @@ MOD__FN int mod__selected(const mod_config *c, int select, double capacity, int 
    }
 }
 
-/* Slots of a path that rows choose, in a sequence of any length. */
-MOD__FN int mod__slots(const mod_config *c, int block, const mod__router *r)
+/* Slots of a path that rows choose, in a sequence of any length; least: no block takes a smaller share. */
+MOD__FN int mod__slots(const mod_config *c, int block, const mod__router *r, double least)
 {
    mod_block_config b = mod__block_of(c, block);
-   if (!r->up) return mod__selected(c, MOD_SELECT_TOKEN, r->share, c->context);
-   return mod_route_slots(mod__selected(c, b.select, b.capacity, c->context), r->share * c->choices);
+   double share = r->share < least * r->warmed ? least * r->warmed : r->share;
+   if (!r->up) return mod__selected(c, MOD_SELECT_TOKEN, share, c->context);
+   if (b.capacity < least) b.capacity = least;
+   return mod_route_slots(mod__selected(c, b.select, b.capacity, c->context), share * c->choices);
 }
 
 MODDEF int mod_config_paths(const mod_config *cfg)
@@ -5049,7 +5061,7 @@ MOD__FN const mod_rows *mod__take_rows(mod__pass *p, int l, int which, int j, co
    if (causal && r.decides) {
       kept = mod_rows_threshold(t, rows, logit, theta);
    } else {
-      if (!causal && !r.up && r.share < p->batch->least_capacity) r.share = p->batch->least_capacity;
+      if (!causal && r.share < p->batch->least_capacity * r.warmed) r.share = p->batch->least_capacity * r.warmed;
       kept = mod__rows_select(t, rows, score, r.share, r.up, 0, 0);
    }
    if (!kept) return NULL;
@@ -5082,8 +5094,7 @@ MOD__FN mod_tensor *mod__let_choose(mod__pass *p, int l, int which, const mod_ro
    mod_tensor *prob = mod_softmax(t, z), *wanted, *term;
    void *chosen;
    if (p->cache && p->cache->used) used = p->cache->used + l * mod__used(p->c) + (which == MOD__OF_EXPERTS ? 2 : 0);
-   if (!causal && !r.up && r.share < p->batch->least_capacity) r.share = p->batch->least_capacity;
-   slots = mod__slots(p->c, l, &r);
+   slots = mod__slots(p->c, l, &r, causal ? 0 : p->batch->least_capacity);
    if (!rows || !prob || !mod__take(t, (size_t)rows->n_seqs * paths, sizeof(int), &chosen) ||
        !mod_rows_choose(t, rows, z, choices, r.paths, slots, used, (int *)chosen, out))
       return NULL;
@@ -5321,7 +5332,7 @@ MOD__FN mod_tensor *mod__block(mod__pass *p, int l, mod_tensor *x)
    if (keys != kept) mod__show(p, l, MOD_SITE_KV_KEPT, keys, NULL);
 
    s = mod_gather(t, x, kept);
-   if (keys == kept) {
+   if (keys == kept || (mod__takes_all(b.select, b.capacity) && mod__takes_all(b.kv_select, b.kv_capacity))) {
       u = v = mod__norm_of(p, l, s, MOD__NORM1_GAIN, MOD__NORM1_BIAS);
    } else { /* one norm of all rows, so that one op feeds its gain: micro-batches then add up as one batch does */
       y = mod__norm_of(p, l, x, MOD__NORM1_GAIN, MOD__NORM1_BIAS);
@@ -5619,6 +5630,7 @@ MODDEF mod_result mod_model_calibrate(mod_model *model, mod_tape *tape, const mo
    mod_batch b;
    mod_forward out;
    mod_result result;
+   const char *complaint;
    size_t bytes;
    if (!model || !batch) return mod__bad(err, "model or batch is NULL");
    bytes = mod__thetas(model) * sizeof *model->theta;
@@ -5628,6 +5640,7 @@ MODDEF mod_result mod_model_calibrate(mod_model *model, mod_tape *tape, const mo
    p.calibrated = model->measured;
    b = *batch;
    b.mode = MOD_MODE_TOPK;
+   if ((complaint = mod__batch_complaint(&b, &model->config)) != NULL) return mod__bad(err, complaint);
    b.dropout = b.least_capacity = 0;
    if ((result = mod__forward_on(&p, model, tape, NULL, &b, &out, err)) != MOD_RESULT_OK) return result;
    if (p.too_few || out.n_tokens == 0) return mod__bad(err, "there are too few tokens to calibrate on");
@@ -5654,7 +5667,7 @@ MOD__FN mod_block_stats mod__by_slots(const mod_config *c, int l, int n)
    s.pairs = c->mask == MOD_MASK_FULL ? (int64_t)k * keys : (int64_t)k * (keys + 1) / 2;
    if (r.columns && r.best) s.mlp_rows = (int64_t)r.paths * mod_route_slots(k, r.share);
    if (r.columns && !r.best)
-      s.mlp_rows = mod__min(r.paths * mod__min(k, mod__slots(c, l, &r)), k * mod__min(c->choices, r.paths));
+      s.mlp_rows = mod__min(r.paths * mod__min(k, mod__slots(c, l, &r, 0)), k * mod__min(c->choices, r.paths));
    return s;
 }
 

@@ -4,14 +4,14 @@
 
 #define HASH_WEIGHTS 0x7ac624b496deb66eull /* all weights after 50 steps */
 #define HASH_TOKENS 0x30fd09c482f679c3ull  /* 100 sampled tokens */
-#define HASH_SCHEMES 0x0ull /* a block of every other scheme: weights, logits, thresholds */
+#define HASH_SCHEMES 0x2a1c2c786a6de5c5ull /* a block of every other scheme: weights, logits, thresholds */
 
 /* tests/checkpoint-v1.safetensors: logits in causal mode; all weights after five more steps */
 #define HASH_CHECKPOINT_LOGITS 0xa00f563d8cd35abeull
 #define HASH_CHECKPOINT_RESUMED 0x216cc02fdee7baa4ull
 
 /* the same of tests/checkpoint-v2.safetensors */
-#define HASH_CHECKPOINT_2_LOGITS 0x5642df48d28801dcull
-#define HASH_CHECKPOINT_2_RESUMED 0xd7d1071eaae3c101ull
+#define HASH_CHECKPOINT_2_LOGITS 0x49adb2c7b1b7baadull
+#define HASH_CHECKPOINT_2_RESUMED 0x2f2dd3896f6d77caull
 
 #endif

@@ -129,6 +129,45 @@ else
    skip "SVG and file from Python: no python3"
 fi
 
+# ---- every scheme: trained, evaluated, sampled, drawn; what was stopped goes on to the same file ----
+while read -r words; do
+   rm -f scheme.st again.st
+   # shellcheck disable=SC2086
+   status 0 "train $words" "$lm" train --data text.txt --out scheme.st --steps 20 $tiny $words
+   case $words in
+   *--mlp*) says '^experts .*computed' out; says ' experts and ' out ;;
+   esac
+   case $words in
+   *none*) ;;
+   *) says '^causal' out ;;
+   esac
+   status 0 "eval $words" "$lm" eval scheme.st
+   status 0 "sample $words" "$lm" sample scheme.st --tokens 20
+   status 0 "routes $words" "$lm" routes scheme.st
+   status 0 "info $words" "$lm" info scheme.st
+   status 0 "resume $words" "$lm" train --resume scheme.st --out again.st --threads 1
+   same again.st scheme.st
+done <<'END'
+--select token
+--select random
+--select every --capacity 0.5
+--select first
+--select none
+--gate tanh --gated-bypass
+--kv 0.3 --select all
+--mlp moe --select all --choices 2 --experts 3
+--mlp moe --capacity 0.5 --factor 1.5
+--mlp moe --select all --choice expert
+--mlp mode --capacity 0.5
+--dropout 0.1 --warm-capacity 10 --threshold-ema 0.9
+END
+# shellcheck disable=SC2086
+status 1 "a gated bypass without the tanh gate" "$lm" train --data text.txt --out no.st $tiny --gated-bypass
+says 'needs MOD_GATE_TANH' err
+# shellcheck disable=SC2086
+status 1 "mode in blocks that select" "$lm" train --data text.txt --out no.st $tiny --mlp mode --select learned
+says 'takes every token' err
+
 # ---- sums: a task instead of a text, without --data ever after ----
 # shellcheck disable=SC2086
 status 0 "train on sums" "$lm" train --task sums --out sums.st --steps 60 --calibrate $tiny

@@ -1,6 +1,7 @@
 #!/bin/sh
 # variants.sh - examples/variants in their quick form: each runs, gives the same line twice, and does not look ahead
-# when it runs; those whose training does are caught at it. VARIANTS: where the programs are (default build/variants).
+# when it runs; those whose training does are caught at it. And sensor.c. VARIANTS: where the programs are (default
+# build/variants; sensor stands one above).
 cd "$(dirname "$0")/.." || exit 1
 dir=${VARIANTS:-build/variants}
 out=build/variants.test
@@ -25,6 +26,15 @@ status() {
 says() { # PATTERN FILE
    if grep -q -e "$1" "$out/$2"; then ok; else bad "$what: '$1' is not in $2: $(head -n 5 "$out/$2")"; fi
 }
+
+# sensor.c: six lines, the same in every run.
+status 0 sensor "$dir/../sensor" 20
+mv $out/out $out/sensor
+if [ "$(grep -c ' FLOPs a reading' $out/sensor)" -eq 6 ]; then ok; else bad "sensor: $(cat $out/sensor)"; fi
+status 0 sensor "$dir/../sensor" 20
+if cmp -s $out/out $out/sensor; then ok; else bad "sensor: two runs differ"; fi
+status 2 "sensor, no number" "$dir/../sensor" many
+says usage err
 
 # Figure 2: as documented, and what it is to show.
 status 0 figure2 "$dir/figure2"
