@@ -7035,13 +7035,18 @@ static const mod__field mod__train_fields[] = {
    MOD__REAL(mod_train_desc, beta1), MOD__REAL(mod_train_desc, beta2), MOD__REAL(mod_train_desc, eps),
    MOD__REAL(mod_train_desc, weight_decay), MOD__REAL(mod_train_desc, clip_norm), MOD__REAL_2(mod_train_desc, dropout),
    MOD__INT_2(mod_train_desc, capacity_warmup), MOD__REAL_2(mod_train_desc, threshold_decay)};
+static const mod__field mod__block_fields[] = {
+   MOD__INT(mod_block_config, select), MOD__INT(mod_block_config, gate), MOD__REAL(mod_block_config, capacity),
+   MOD__INT_2(mod_block_config, kv_select), MOD__INT_2(mod_block_config, kv_gate),
+   MOD__REAL_2(mod_block_config, kv_capacity), MOD__INT_2(mod_block_config, mlp), MOD__INT_2(mod_block_config, choice)};
 #undef MOD__INT
 #undef MOD__REAL
 #undef MOD__INT_2
 #undef MOD__REAL_2
 enum {
    MOD__CONFIG_FIELDS = (int)(sizeof mod__config_fields / sizeof mod__config_fields[0]),
-   MOD__TRAIN_FIELDS = (int)(sizeof mod__train_fields / sizeof mod__train_fields[0])
+   MOD__TRAIN_FIELDS = (int)(sizeof mod__train_fields / sizeof mod__train_fields[0]),
+   MOD__BLOCK_FIELDS = (int)(sizeof mod__block_fields / sizeof mod__block_fields[0])
 };
 
 /* `digits` hex digits at *s, and past them. */
@@ -7111,7 +7116,7 @@ MODDEF mod_result mod_file_config(const mod_file *file, mod_config *cfg, mod_err
    const char *s;
    size_t n_params;
    mod_result result;
-   int n_tensors, i;
+   int n_tensors, i, k;
    if (!file || !cfg) return mod__bad(err, "file or cfg is NULL");
    memset(&c, 0, sizeof c);
    result = mod__read_fields(file, "mod.", mod__config_fields, MOD__CONFIG_FIELDS, &c, err);
@@ -7120,16 +7125,14 @@ MODDEF mod_result mod_file_config(const mod_file *file, mod_config *cfg, mod_err
    if ((s = mod__complaint_of_model(&resolved)) != NULL) return mod__error(err, MOD_RESULT_CONFIG, s, -1, -1);
    if ((s = mod_file_meta(file, "mod.blocks")) == NULL) return mod__format(err, "the list of blocks is missing", -1);
    for (i = 0; i < c.n_layers; ++i) {
-      mod_block_config *b = file->blocks + i;
-      memset(b, 0, sizeof *b);
-      if (!mod__parse_int(&s, &b->select) || *s++ != ' ' || !mod__parse_int(&s, &b->gate) || *s++ != ' ' ||
-          !mod__parse_real(&s, &b->capacity) ||
-          (mod__format_of(file) > 1 &&
-           (*s++ != ' ' || !mod__parse_int(&s, &b->kv_select) || *s++ != ' ' || !mod__parse_int(&s, &b->kv_gate) ||
-            *s++ != ' ' || !mod__parse_real(&s, &b->kv_capacity) || *s++ != ' ' || !mod__parse_int(&s, &b->mlp) ||
-            *s++ != ' ' || !mod__parse_int(&s, &b->choice))) ||
-          *s++ != ';')
-         return mod__format(err, "the list of blocks is wrong", i);
+      memset(file->blocks + i, 0, sizeof *file->blocks);
+      for (k = 0; k < MOD__BLOCK_FIELDS && mod__block_fields[k].since <= mod__format_of(file); ++k) {
+         void *at = (unsigned char *)(file->blocks + i) + mod__block_fields[k].offset;
+         if ((k && *s++ != ' ') ||
+             !(mod__block_fields[k].real ? mod__parse_real(&s, (double *)at) : mod__parse_int(&s, (int *)at)))
+            return mod__format(err, "the list of blocks is wrong", i);
+      }
+      if (*s++ != ';') return mod__format(err, "the list of blocks is wrong", i);
    }
    if (*s) return mod__format(err, "the list of blocks is too long", i);
    c.blocks = file->blocks;
@@ -7361,24 +7364,13 @@ MOD__FN void mod__put_header(mod__out *o, const mod_model *m, const mod_save_des
    mod__put_text(o, "{\"__metadata__\":{\"mod.format\":\"2\"");
    mod__put_fields(o, "mod.", mod__config_fields, MOD__CONFIG_FIELDS, &m->config);
    mod__put_text(o, ",\"mod.blocks\":\"");
-   for (i = 0; i < m->config.n_layers; ++i) {
-      mod__put_number(o, (uint64_t)m->blocks[i].select, 10, 1);
-      mod__put_text(o, " ");
-      mod__put_number(o, (uint64_t)m->blocks[i].gate, 10, 1);
-      mod__put_text(o, " ");
-      mod__put_bits(o, m->blocks[i].capacity);
-      mod__put_text(o, " ");
-      mod__put_number(o, (uint64_t)m->blocks[i].kv_select, 10, 1);
-      mod__put_text(o, " ");
-      mod__put_number(o, (uint64_t)m->blocks[i].kv_gate, 10, 1);
-      mod__put_text(o, " ");
-      mod__put_bits(o, m->blocks[i].kv_capacity);
-      mod__put_text(o, " ");
-      mod__put_number(o, (uint64_t)m->blocks[i].mlp, 10, 1);
-      mod__put_text(o, " ");
-      mod__put_number(o, (uint64_t)m->blocks[i].choice, 10, 1);
-      mod__put_text(o, ";");
-   }
+   for (i = 0; i < m->config.n_layers; ++i)
+      for (k = 0; k < MOD__BLOCK_FIELDS; ++k) {
+         const void *value = (const unsigned char *)(m->blocks + i) + mod__block_fields[k].offset;
+         if (mod__block_fields[k].real) mod__put_bits(o, *(const double *)value);
+         else mod__put_number(o, (uint64_t)*(const int *)value, 10, 1);
+         mod__put_text(o, k + 1 < MOD__BLOCK_FIELDS ? " " : ";");
+      }
    mod__put_text(o, "\",\"mod.thresholds\":\"");
    for (i = 0; i < (int)mod__thetas(m); ++i) {
       mod__put_bits(o, m->theta[i]);
