@@ -378,12 +378,13 @@ typedef enum mod_select {
    MOD_SELECT_DEFAULT,
    MOD_SELECT_ALL,        /* a dense block: no router, no selection */
    MOD_SELECT_LEARNED,    /* expert-choice: the k best by the router's score; causally, by the deciding logit */
-   MOD_SELECT_STOCHASTIC, /* the paper's control: random scores, gate 1, no router, no predictor */
+   MOD_SELECT_STOCHASTIC, /* the paper's control: the best of random scores; causally, each token with probability c;
+                             gate 1, no router, no predictor */
    MOD_SELECT_TOKEN,      /* token-choice, which the paper rejects: a softmax over block and bypass; who prefers the
-                             block enters it, in order of position, while fewer than k(context) have; gate: its
-                             probability */
+                             block enters it, in order of position, while fewer than k of `context` tokens have; gate:
+                             its probability */
    MOD_SELECT_EVERY,      /* control by position: every ceil(1/c)-th, from the first on; gate 1 */
-   MOD_SELECT_FIRST,      /* control by position: the first k(context); gate 1 */
+   MOD_SELECT_FIRST,      /* control by position: the first k of `context` tokens; gate 1 */
    MOD_SELECT_NONE,       /* nobody */
    MOD_SELECT_SAME        /* of keys and values only: those that the block takes */
 } mod_select;
@@ -392,7 +393,8 @@ typedef enum mod_select {
 typedef enum mod_bypass {
    MOD_BYPASS_DEFAULT,
    MOD_BYPASS_IDENTITY, /* y = x */
-   MOD_BYPASS_GATED     /* y = g(r) x, that is x + a tanh(r) x: with MOD_GATE_TANH only (paper, section 3.4) */
+   MOD_BYPASS_GATED     /* y = g(r) x, that is x + a tanh(r) x, in blocks with MOD_SELECT_LEARNED, whose gate must be
+                           MOD_GATE_TANH (paper, section 3.4) */
 } mod_bypass;
 
 /* What stands in a block as MLP. */
@@ -406,8 +408,8 @@ typedef enum mod_mlp_kind {
 /* Who chooses, tokens or experts. Weight: the softmax of the router over experts and no-ops, never renormalised. */
 typedef enum mod_choice {
    MOD_CHOICE_DEFAULT,
-   MOD_CHOICE_TOKEN, /* each token its `choices` best; an expert has ceil(f choices n / E) slots, n = context, given in
-                        order of position; who finds none is dropped: its MLP adds nothing */
+   MOD_CHOICE_TOKEN, /* each token its `choices` best; an expert has ceil(f choices n / E) slots, n: what the block
+                        takes of a full context; given in order of position; who finds none is dropped: no MLP for it */
    MOD_CHOICE_EXPERT /* each expert its ceil(f n / E) best tokens of a sequence; causally, by a deciding logit each */
 } mod_choice;
 
@@ -425,9 +427,11 @@ typedef struct mod_block_config {
    int select;      /* mod_select */
    int gate;        /* mod_gate_kind */
    double capacity; /* in (0, 1] */
-   int kv_select, kv_gate;
-   double kv_capacity;
-   int mlp, choice;
+   int kv_select;   /* mod_select, but MOD_SELECT_TOKEN */
+   int kv_gate;     /* mod_gate_kind */
+   double kv_capacity; /* in (0, 1] */
+   int mlp;         /* mod_mlp_kind */
+   int choice;      /* mod_choice */
 } mod_block_config;
 
 /* A zeroed field takes the default written beside it. */
@@ -455,8 +459,9 @@ typedef struct mod_config {
    int gate;           /* mod_gate_kind; 0 = raw */
    double gate_scale;  /* 0 = 0.2: a in 1 + a tanh(r) */
    int bypass;         /* mod_bypass; 0 = identity */
-   int kv_select;      /* mod_select of the keys and values of routed blocks; 0 = same: those that the block takes; any
-                          but token: a selection of its own, with a router of its own if learned */
+   int kv_select;      /* mod_select of the keys and values in the blocks that route_first and route_every name, even if
+                          select is all (the paper's long-term memory); 0 = same: those that the block takes; any but
+                          token: a selection of its own, with a router of its own if learned */
    int kv_gate;        /* mod_gate_kind; 0 = sigmoid: what the score of that router multiplies values with */
    double kv_capacity; /* 0 = capacity */
    int causal;         /* mod_causal; 0 = predictor */
@@ -469,23 +474,24 @@ typedef struct mod_config {
    int choice;             /* mod_choice; 0 = token, in blocks that select tokens expert */
    int choices;            /* 0 = 1: experts of a token in token-choice; 1 or 2 */
    double capacity_factor; /* 0 = 1: f of MOD_MLP_MOE; below 1 it relies on dropping. MOD_MLP_MODE: f is the capacity */
-   double balance_loss;    /* 0 = 0.01: weight of token-choice's load-balancing loss */
-   double z_loss;          /* 0 = 0.001: and of its router z-loss */
+   double balance_loss;    /* 0 = 0.01: weight of token-choice's load-balancing loss (Fedus et al. 2021, equation 4) */
+   double z_loss;          /* 0 = 0.001: weight of token-choice's router z-loss (Zoph et al. 2022, equation 5) */
 
    double norm_eps;  /* 0 = 1e-5 */
    double rope_base; /* 0 = 10000 */
    const mod_block_config *blocks; /* NULL, or [n_layers]: overrides block by block; copied by mod_model_init */
 } mod_config;
 
-/* The config with every default filled in. NULL gives a zeroed config. Does not check. */
+/* The config with every default filled in (but `choice`, which depends on the block: see mod_config_block). NULL gives
+   a zeroed config. Does not check. */
 MODDEF mod_config mod_config_resolve(const mod_config *cfg);
 /* MOD_RESULT_CONFIG and a sentence naming the field, if no model can be made of it. */
 MODDEF mod_result mod_config_check(const mod_config *cfg, mod_error *err);
 /* The resolved settings of block `block` in [0, n_layers): dense blocks have select = MOD_SELECT_ALL, capacity 1.
    A block outside gives a zeroed struct. */
 MODDEF mod_block_config mod_config_block(const mod_config *cfg, int block);
-/* Of each block the most paths that decide causally: 0 the block itself; 1 its keys and values; 2 + e its expert e.
-   1 where no block has a router but its own. 0 for a config of which no model can be made. */
+/* Rows of mod_model_thresholds: paths that any block has. Path 0: the block itself; 1: its keys and values, selected
+   apart; 2 + e: its expert e, if experts choose. 0 for a config of which no model can be made. */
 MODDEF int mod_config_paths(const mod_config *cfg);
 
 /* =================================================================================================================
@@ -519,14 +525,14 @@ MODDEF mod_result mod_route_topk(const mod_real *score, int n, int k, int *kept,
 MODDEF mod_result mod_route_threshold(const mod_real *score, int n, double theta, int *kept, int *n_kept,
                                       mod_error *err);
 
-/* Slots of one expert that takes this share of n rows: ceil(share * n - 1e-6) in double, at most n. -1 for n < 0 or a
-   share that is not above 0 and finite. */
+/* Slots of one expert that takes this share of n rows, as capacity factor / E: ceil(share * n - 1e-6) in double, at
+   most n. -1 for n < 0 or a share that is not above 0 and finite. */
 MODDEF int mod_route_slots(int n, double share);
 
 /* Token-choice: each of n rows, in order, goes to its `choices` best of n_paths paths, score [n, n_paths] (ties: the
    lower path); all choices of a row come before the next row. Path e has room for slots[e] rows (negative: for any
    number; slots NULL: all have); who finds none left is dropped there. used [n_paths]: how many rows each path holds
-   already, and then holds. path [n, choices]: the choices, the best first; slot [n, choices]: which slot each got, -1
+   already (0 at first), and then holds. path [n, choices]: the choices, the best first; slot [n, choices]: which slot each got, -1
    if it was dropped. 1 <= choices <= n_paths. Causal: a row depends on earlier ones only. NaN: MOD_RESULT_NUMERIC with
    its row, and nothing is written. Source: paper figure 2, left. */
 MODDEF mod_result mod_route_choose(const mod_real *score, int n, int n_paths, int choices, const int *slots, int *used,
@@ -675,7 +681,7 @@ MODDEF mod_rows *mod_rows_others(mod_tape *tape, const mod_rows *rows, const mod
 /* Token-choice, sequence by sequence, as mod_route_choose: score [rows->n, paths]. The first n_experts paths have
    `slots` slots for each sequence and out[0 .. n_experts-1] become their rows; the other paths are ways past them all,
    without limit. used: NULL, or [paths], for one sequence that comes in pieces. chosen: NULL, or [n_seqs, paths]: how
-   many rows wanted each path; not written while measuring. 0 on failure. */
+   many rows wanted each path; not written while measuring. NaN: MOD_RESULT_NUMERIC with the position. 0 on failure. */
 MODDEF int mod_rows_choose(mod_tape *tape, const mod_rows *rows, mod_tensor *score, int choices, int n_experts,
                            int slots, int *used, int *chosen, mod_rows **out);
 /* [rows->n] bytes: 1 where a row of `rows` is in `kept`, a selection of it. NULL on failure and while measuring. */
@@ -693,7 +699,8 @@ MODDEF mod_tensor *mod_gate(mod_tape *tape, mod_tensor *r, mod_gate_kind kind, d
 /* x, through which no gradient flows. */
 MODDEF mod_tensor *mod_stop_grad(mod_tape *tape, mod_tensor *x);
 
-/* Each element of x [rows->n, d] becomes 0 with probability p, 0 <= p < 1, else x / (1 - p). The draw is a function of
+/* Dropout (Srivastava et al. 2014): each element of x [rows->n, d] becomes 0 with probability p, 0 <= p < 1, else
+   x / (1 - p). The draw is a function of
    (seed, stream, first_id + sequence, position, column), whatever rows are there beside it. */
 MODDEF mod_tensor *mod_dropout(mod_tape *tape, mod_tensor *x, const mod_rows *rows, double p, uint64_t seed,
                                uint64_t stream, uint64_t first_id);
@@ -769,8 +776,8 @@ typedef struct mod_plan {
 } mod_plan;
 
 typedef enum mod_mode {
-   MOD_MODE_TOPK,  /* each block takes its k best tokens: for training; looks at later tokens */
-   MOD_MODE_CAUSAL /* each token is decided by its own row: for evaluation and sampling */
+   MOD_MODE_TOPK,  /* blocks and experts that choose take their best tokens: for training; looks at later tokens */
+   MOD_MODE_CAUSAL /* a token is decided by itself and what came before: for evaluation and sampling */
 } mod_mode;
 
 /* Places at which a probe sees a block. */
@@ -818,7 +825,7 @@ typedef struct mod_batch {
    logit: accuracy = agree / tokens (always saying 'skip' has 1 - kept / tokens), precision = hits / predicted,
    recall = hits / kept. */
 typedef struct mod_path_stats {
-   int64_t tokens, kept; /* decisions, and those that took the row; of experts the sum over them */
+   int64_t tokens, kept; /* decisions, and those that took the row; of experts that choose the sum over them */
    int decided;          /* 1: the three counts below hold */
    int64_t predicted, hits, agree; /* deciding logit above theta; of these kept; decisions equal to the top-k's */
 } mod_path_stats;
@@ -829,7 +836,7 @@ typedef struct mod_block_stats {
    int64_t tokens, kept;
    int decided; /* 1: the three counts below hold */
    int64_t predicted, hits, agree; /* as in mod_path_stats */
-   mod_path_stats kv, experts;     /* of these routers */
+   mod_path_stats kv, experts;     /* of these routers; of token-choice see dropped and mod_forward.expert_rows */
    int64_t keys, pairs; /* rows that were keys and values, and pairs of query and key that it saw */
    int64_t mlp_rows;    /* rows through the MLP, or through all experts */
    int64_t dropped;     /* token-choice: choices of the block or an expert that found no slot; expert-choice: rows that
@@ -843,16 +850,18 @@ typedef struct mod_forward {
    mod_tensor *loss;   /* to differentiate: cross-entropy and the weighted auxiliary losses; NULL without targets or
                           gradients */
    const mod_rows *rows;
+   int pooled;                       /* 1: the logits have a row for each sequence, not for each token */
    double cross_entropy;             /* nats per target; of a regression the mean squared error */
-   double router_bce, predictor_bce; /* means over tokens and routed blocks, unweighted; 0 where there is none */
+   double router_bce, predictor_bce; /* means over tokens, paths and routers, unweighted; 0 where there is none */
    double balance_loss, z_loss;      /* of token-choice: of each sequence E sum_e f_e P_e, with f_e the share of choices
                                         and P_e the mean probability of path e of E, and the mean of (log sum exp of the
                                         logits)^2; sequences count by their tokens, of which those
-                                        that did not enter the block add 0; means over such routers */
+                                        that did not enter the block add 0; means over such routers. 0 in causal mode,
+                                        as are the two above */
    double flops_blocks, flops_head;  /* of this forward pass, as counted */
    const mod_block_stats *blocks;    /* [n_layers] */
-   const int *kept;                  /* [n_layers, n_seqs] tokens that entered; NULL while measuring */
-   const int *expert_rows;           /* [n_layers, n_experts] rows that each took; NULL without experts */
+   const int *kept;                  /* [n_layers, n_seqs] tokens that entered */
+   const int *expert_rows;           /* [n_layers, n_experts] (resolved) rows that each took; NULL without experts */
    int64_t n_tokens, n_targets;      /* of this batch */
    int64_t skipped;                  /* tokens that every routed block passed by; 0 if none is routed */
 } mod_forward;
@@ -880,7 +889,8 @@ MODDEF mod_result mod_model_param(const mod_model *model, int index, mod_param *
 MODDEF int mod_model_find(const mod_model *model, const char *name);
 
 /* Bytes of a tape for mod_model_forward (and, unless desc->forward_only, its backward) over batches of this shape and
-   mode. Targets cost memory: plan with targets set (any pointer) if you will give them. Reads lengths, but no token. */
+   mode: which of the modes needs more depends on the scheme. Targets cost memory: plan with targets set (any pointer)
+   if you will give them. Reads lengths, but no token. */
 MODDEF mod_result mod_forward_plan(const mod_config *cfg, const mod_batch *shape, const mod_tape_desc *desc,
                                    size_t *bytes, mod_error *err);
 /* Runs the model over the batch, on a tape that you have reset. grads: NULL, or a flat buffer like mod_model_params to
@@ -951,6 +961,7 @@ typedef struct mod_step_info {
    double lr;
 } mod_step_info;
 
+/* The desc with every default filled in. cfg NULL: length stays 0 if it is 0. Does not check. */
 MODDEF mod_train_desc mod_train_resolve(const mod_train_desc *how, const mod_config *cfg);
 /* Learning rate of step `step` (from 0). `how` must be resolved. 0 for NULL. */
 MODDEF double mod_train_lr(const mod_train_desc *how, int64_t step);
@@ -960,7 +971,8 @@ MODDEF mod_trainer *mod_trainer_init(mod_model *model, const mod_train_desc *how
 MODDEF mod_trainer *mod_trainer_create(mod_model *model, const mod_train_desc *how, const mod_allocator *allocator,
                                        mod_error *err);
 MODDEF void mod_trainer_destroy(mod_trainer *trainer);
-/* One optimiser step on one batch (batch->seed, step and first_id are the trainer's business). A loss or gradient norm
+/* One optimiser step on one batch (batch->mode must be MOD_MODE_TOPK; seed, step, first_id, dropout and least_capacity
+   are the trainer's: set its desc). A loss or gradient norm
    that is not finite is MOD_RESULT_NUMERIC: weights, moments and step count are as before, gradients are zero. */
 MODDEF mod_result mod_train_step(mod_trainer *trainer, const mod_batch *batch, mod_step_info *info, mod_error *err);
 /* The same in parts: adds a micro-batch's gradient (give it the whole step's n_targets and n_tokens), then updates. */
@@ -1426,8 +1438,8 @@ MODDEF double mod_random_normal(uint64_t seed, uint64_t stream, uint64_t index) 
 /* =================================================================================================================
    >>math  exp, log, tanh, ... that give the same bits everywhere
 
-   Arguments are reduced to a small interval, where a polynomial is exact enough. All constants are of our own making:
-   Taylor series in double, minimax polynomials in float.
+   Arguments are reduced to a small interval, where a polynomial is exact enough: Taylor series in double, minimax
+   polynomials of our own in float. ln 2 and pi / 2 are cut into parts where everybody cuts them (fdlibm, Cephes).
    ================================================================================================================= */
 
 /* 2^n as a double, n in [-1022, 1023]. */
@@ -2113,7 +2125,7 @@ MOD__FN void mod__gemm_part(void *arg, mod__range r)
 }
 
 /* =================================================================================================================
-   >>route  Routing on plain arrays: capacity to k, exact top-k, threshold
+   >>route  Routing on plain arrays: capacity to k, exact top-k, threshold, token-choice
    ================================================================================================================= */
 
 MODDEF int mod_route_capacity(int n_tokens, double capacity)
@@ -2231,6 +2243,8 @@ MODDEF mod_result mod_route_choose(const mod_real *score, int n, int n_paths, in
    if (n < 0 || n_paths < 1 || choices < 1 || choices > n_paths)
       return mod__bad(err, "n >= 0 and 1 <= choices <= n_paths are needed");
    if (!used || (n > 0 && (!score || !path || !slot))) return mod__bad(err, "score, used, path or slot is NULL");
+   for (e = 0; e < n_paths; ++e)
+      if (used[e] < 0) return mod__error(err, MOD_RESULT_ARG, "used is negative: zero it before the first call", -1, e);
    for (i = 0; i < n; ++i)
       if (mod__find_nan(score + (size_t)i * (size_t)n_paths, n_paths) >= 0)
          return mod__error(err, MOD_RESULT_NUMERIC, "a score is NaN", -1, i);
@@ -3583,8 +3597,8 @@ MODDEF mod_rows *mod_rows_threshold(mod_tape *tape, const mod_rows *rows, mod_te
    return mod__rows_select(tape, rows, score, 0, 0, theta, INT_MAX);
 }
 
-/* The rows that are not in `kept`. by_length: how many are kept of a sequence follows from its length n, and of n + 1 rows
-   no more than one is kept beyond that: then most are left of the longest. */
+/* The rows that are not in `kept`. by_length: how many are kept of a sequence follows from its length n, and of n + 1
+   rows no more than one is kept beyond that: then most are left of the longest. */
 MOD__FN mod_rows *mod__rows_others(mod_tape *t, const mod_rows *rows, const mod_rows *kept, int by_length)
 {
    mod_rows *r;
@@ -3687,8 +3701,8 @@ MODDEF unsigned char *mod_rows_mask(mod_tape *tape, const mod_rows *rows, const 
    if (kept != rows && kept->parent != rows)
       return mod_tape_fail(tape, MOD_RESULT_SHAPE, "kept is no selection of rows", -1), (unsigned char *)NULL;
    if (!mod__take(tape, (size_t)rows->n_max, 1, &mask) || tape->desc.measure) return NULL;
-   memset(mask, kept->parent ? 0 : 1, (size_t)rows->n);
-   for (j = 0; kept->parent && j < kept->n; ++j) ((unsigned char *)mask)[kept->index[j]] = 1;
+   memset(mask, kept == rows, (size_t)rows->n);
+   for (j = 0; kept != rows && j < kept->n; ++j) ((unsigned char *)mask)[kept->index[j]] = 1;
    return (unsigned char *)mask;
 }
 
@@ -3808,7 +3822,7 @@ MOD__FN mod_tensor *mod__zeros(mod_tape *t, const mod_tensor *x, int cols)
    return y;
 }
 
-/* The same into y itself, which began as mod__zeros and which nothing else has read: it saves a copy for each step. */
+/* Scatter-add into y itself, which began as mod__zeros and which nothing else has read: it saves a copy each time. */
 MOD__FN mod_tensor *mod__scatter_into(mod_tape *t, mod_tensor *y, mod_tensor *delta, mod_tensor *weight,
                                       const mod_rows *kept)
 {
@@ -4384,14 +4398,14 @@ MOD__FN const char *mod__complaint_of_model(const mod_config *c)
    if (c->select < MOD_SELECT_ALL || c->select > MOD_SELECT_NONE) return "select is no mod_select for a block";
    if (c->route_first < 1) return "route_first counts from 1";
    if (c->route_every < 1) return "route_every must be at least 1";
-   if (!(c->capacity > 0 && c->capacity <= 1)) return "capacity must be in (0, 1]";
+   if (!(mod__positive(c->capacity) && c->capacity <= 1)) return "capacity must be in (0, 1]";
    if (c->gate < MOD_GATE_RAW || c->gate > MOD_GATE_ONE) return "gate is no mod_gate_kind";
    if (!mod__positive(c->gate_scale)) return "gate_scale must be above 0";
    if (c->bypass < MOD_BYPASS_IDENTITY || c->bypass > MOD_BYPASS_GATED) return "bypass is no mod_bypass";
    if (c->kv_select < MOD_SELECT_ALL || c->kv_select > MOD_SELECT_SAME || c->kv_select == MOD_SELECT_TOKEN)
       return "kv_select is no mod_select for keys and values";
    if (c->kv_gate < MOD_GATE_RAW || c->kv_gate > MOD_GATE_ONE) return "kv_gate is no mod_gate_kind";
-   if (!(c->kv_capacity > 0 && c->kv_capacity <= 1)) return "kv_capacity must be in (0, 1]";
+   if (!(mod__positive(c->kv_capacity) && c->kv_capacity <= 1)) return "kv_capacity must be in (0, 1]";
    if (c->causal < MOD_CAUSAL_PREDICTOR || c->causal > MOD_CAUSAL_NONE) return "causal is no mod_causal";
    if (!mod__positive(c->router_loss)) return "router_loss must be above 0 (MOD_CAUSAL_NONE turns it off)";
    if (!mod__positive(c->predictor_loss)) return "predictor_loss must be above 0 (MOD_CAUSAL_NONE turns it off)";
@@ -4422,12 +4436,12 @@ MOD__FN const char *mod__complaint(const mod_config *c, int *block)
          b = c->blocks[i];
          if (b.select < 0 || b.select > MOD_SELECT_NONE) return "a block's select is no mod_select for a block";
          if (b.gate < 0 || b.gate > MOD_GATE_ONE) return "a block's gate is no mod_gate_kind";
-         if (!(b.capacity >= 0 && b.capacity <= 1))
+         if (!(b.capacity == 0 || mod__positive(b.capacity)) || b.capacity > 1)
             return "a block's capacity must be in (0, 1], or 0 for the config's";
          if (b.kv_select < 0 || b.kv_select > MOD_SELECT_SAME || b.kv_select == MOD_SELECT_TOKEN)
             return "a block's kv_select is no mod_select for keys and values";
          if (b.kv_gate < 0 || b.kv_gate > MOD_GATE_ONE) return "a block's kv_gate is no mod_gate_kind";
-         if (!(b.kv_capacity >= 0 && b.kv_capacity <= 1))
+         if (!(b.kv_capacity == 0 || mod__positive(b.kv_capacity)) || b.kv_capacity > 1)
             return "a block's kv_capacity must be in (0, 1], or 0 for the config's";
          if (b.mlp < 0 || b.mlp > MOD_MLP_MODE) return "a block's mlp is no mod_mlp_kind";
          if (b.choice < 0 || b.choice > MOD_CHOICE_EXPERT) return "a block's choice is no mod_choice";
@@ -4470,10 +4484,10 @@ typedef struct mod__router {
    int columns; /* of its scores; 0: there is no such router */
    int paths;   /* how many of these are paths that take rows */
    int path;    /* the number of the first, as mod_config_paths counts */
-   int best;    /* 1: a path takes its best rows; 0: rows choose a path */
+   int expert_choice; /* 1: a path takes its best rows; 0: rows choose a path */
    int up;      /* 1: the number of slots is rounded up (experts); 0: down, and at least 1 */
    double share;        /* of the rows, for each path */
-   double warmed;       /* how much of `least_capacity` each path takes at least; 0: not warmed up */
+   double warm_share;   /* of `least_capacity`, what each path takes at least; 0: its share is not warmed up */
    int decides;         /* 1: causally by a logit; a path that takes every row has nothing to decide */
    int predictor, loss; /* 1: by a predictor; by the scores themselves, trained by a loss of their own */
 } mod__router;
@@ -4487,20 +4501,20 @@ MOD__FN mod__router mod__router_of(const mod_config *c, int block, int which)
                 : b.choice == MOD_CHOICE_EXPERT ? MOD_SELECT_LEARNED : MOD_SELECT_TOKEN;
    memset(&r, 0, sizeof r);
    if (select != MOD_SELECT_LEARNED && select != MOD_SELECT_TOKEN) return r;
-   r.best = select == MOD_SELECT_LEARNED;
+   r.expert_choice = select == MOD_SELECT_LEARNED;
    r.path = which;
    r.paths = 1;
    r.share = which == MOD__OF_KV ? b.kv_capacity : b.capacity;
-   r.warmed = 1;
-   r.columns = r.best ? 1 : 2;
+   r.warm_share = 1;
+   r.columns = r.expert_choice ? 1 : 2;
    if (which == MOD__OF_EXPERTS) {
       r.up = 1;
       r.paths = c->n_experts;
       r.share = (b.mlp == MOD_MLP_MODE ? b.capacity : c->capacity_factor) / c->n_experts;
-      r.warmed = b.mlp == MOD_MLP_MODE ? 1.0 / c->n_experts : 0;
+      r.warm_share = b.mlp == MOD_MLP_MODE ? 1.0 / c->n_experts : 0;
       r.columns = r.paths + (b.mlp == MOD_MLP_MODE ? c->n_noops : 0);
    }
-   r.decides = r.best && r.share < 1 && c->mask == MOD_MASK_CAUSAL;
+   r.decides = r.expert_choice && r.share < 1 && c->mask == MOD_MASK_CAUSAL;
    r.predictor = r.decides && (c->causal == MOD_CAUSAL_PREDICTOR || c->causal == MOD_CAUSAL_BOTH);
    r.loss = r.decides && (c->causal == MOD_CAUSAL_ROUTER || c->causal == MOD_CAUSAL_BOTH);
    return r;
@@ -4537,7 +4551,7 @@ MOD__FN int mod__selected(const mod_config *c, int select, double capacity, int 
 MOD__FN int mod__slots(const mod_config *c, int block, const mod__router *r, double least)
 {
    mod_block_config b = mod__block_of(c, block);
-   double share = r->share < least * r->warmed ? least * r->warmed : r->share;
+   double share = r->share < least * r->warm_share ? least * r->warm_share : r->share;
    if (!r->up) return mod__selected(c, MOD_SELECT_TOKEN, share, c->context);
    if (b.capacity < least) b.capacity = least;
    return mod_route_slots(mod__selected(c, b.select, b.capacity, c->context), share * c->choices);
@@ -4549,8 +4563,8 @@ MODDEF int mod_config_paths(const mod_config *cfg)
    int l, paths = 1;
    if (mod__settle(cfg, &c, NULL) != MOD_RESULT_OK) return 0;
    for (l = 0; l < c.n_layers; ++l) {
-      if (mod__router_of(&c, l, MOD__OF_KV).best) paths = mod__max(paths, 2);
-      if (mod__router_of(&c, l, MOD__OF_EXPERTS).best) paths = 2 + c.n_experts;
+      if (mod__router_of(&c, l, MOD__OF_KV).expert_choice) paths = mod__max(paths, 2);
+      if (mod__router_of(&c, l, MOD__OF_EXPERTS).expert_choice) paths = 2 + c.n_experts;
    }
    return paths;
 }
@@ -4936,7 +4950,7 @@ MOD__FN void mod__show(mod__pass *p, int block, int site, const mod_rows *rows, 
 }
 
 /* Dropout after the embedding (l = -1), attention (site 0) and MLP (site 1) of a block, if there is any. */
-MOD__FN mod_tensor *mod__drop_out(mod__pass *p, int l, int site, mod_tensor *x, const mod_rows *rows)
+MOD__FN mod_tensor *mod__with_dropout(mod__pass *p, int l, int site, mod_tensor *x, const mod_rows *rows)
 {
    uint64_t stream = mod_random_substream(mod_random_stream("dropout"), p->batch->step);
    if (!(p->batch->dropout > 0)) return x;
@@ -5019,10 +5033,12 @@ MOD__FN void mod__find_cutoff(mod__pass *p, int path, const mod__router *r, cons
    for (s = 0; s < rows->n_seqs && p->cutoff; ++s) {
       int n = rows->start[s + 1] - rows->start[s];
       const mod_real *x = logit->data + rows->start[s];
+      double middle;
       k = mod__share_of(n, r->share, r->up);
       if (k >= n || k < 1) continue; /* there is no logit before or after */
-      p->cutoff[path].sum +=
-         0.5 * ((double)mod__score_of(mod__kth_key(x, n, k)) + (double)mod__score_of(mod__kth_key(x, n, k + 1)));
+      middle = 0.5 * ((double)mod__score_of(mod__kth_key(x, n, k)) + (double)mod__score_of(mod__kth_key(x, n, k + 1)));
+      if (!mod__finite(middle)) continue; /* infinite logits are legal, but no threshold to keep */
+      p->cutoff[path].sum += middle;
       ++p->cutoff[path].count;
    }
 }
@@ -5061,7 +5077,8 @@ MOD__FN const mod_rows *mod__take_rows(mod__pass *p, int l, int which, int j, co
    if (causal && r.decides) {
       kept = mod_rows_threshold(t, rows, logit, theta);
    } else {
-      if (!causal && r.share < p->batch->least_capacity * r.warmed) r.share = p->batch->least_capacity * r.warmed;
+      double least = causal ? 0 : p->batch->least_capacity * r.warm_share;
+      if (r.share < least) r.share = least;
       kept = mod__rows_select(t, rows, score, r.share, r.up, 0, 0);
    }
    if (!kept) return NULL;
@@ -5119,7 +5136,7 @@ MOD__FN mod_tensor *mod__let_choose(mod__pass *p, int l, int which, const mod_ro
 
 /* Scores of the controls, which look at no token: uniform in [0, 1), keyed so that batching and chunking do not move
    them; or 1 where a position is taken and 0 where it is not. */
-MOD__FN mod_tensor *mod__control(mod__pass *p, int l, int which, int select, double capacity)
+MOD__FN mod_tensor *mod__control_score(mod__pass *p, int l, int which, int select, double capacity)
 {
    const mod_rows *rows = p->rows;
    mod_tensor *u;
@@ -5177,12 +5194,12 @@ MOD__FN const mod_rows *mod__select(mod__pass *p, int l, int which, mod_tensor *
       if (p->stats) p->stats[l].dropped += dropped;
       return kept;
    default:
-      r = mod__control(p, l, which, select, c);
-      if (select == MOD_SELECT_STOCHASTIC) {
+      r = mod__control_score(p, l, which, select, c);
+      if (select == MOD_SELECT_STOCHASTIC)
          mod__show(p, l, which == MOD__OF_KV ? MOD_SITE_KV_SCORE : MOD_SITE_SCORE, p->rows, r);
-         if (!causal || c >= 1) return mod_rows_topk(t, p->rows, r, c);
-         return mod_rows_threshold(t, p->rows, r, 1 - c);
-      }
+      if (mod__takes_all(select, c) || (select == MOD_SELECT_STOCHASTIC && !causal))
+         return mod_rows_topk(t, p->rows, r, c);
+      if (select == MOD_SELECT_STOCHASTIC) return mod_rows_threshold(t, p->rows, r, 1 - c);
       return mod__rows_select(t, p->rows, r, 0, 0, 0, mod__selected(p->c, select, c, p->rows->length_max));
    }
 }
@@ -5270,7 +5287,7 @@ MOD__FN mod_tensor *mod__moe(mod__pass *p, int l, mod_tensor *s, mod_tensor *u, 
    memset(&decided, 0, sizeof decided);
    if (!sum || !mod__take(t, (size_t)rows->n_max, 1, &taken)) return NULL;
    if (!t->desc.measure) memset(taken, 0, (size_t)rows->n);
-   if (r.best) {
+   if (r.expert_choice) {
       prob = mod_softmax(t, z);
    } else {
       chosen = (mod_rows **)mod__describe(t, (size_t)r.paths * sizeof *chosen);
@@ -5278,9 +5295,10 @@ MOD__FN mod_tensor *mod__moe(mod__pass *p, int l, mod_tensor *s, mod_tensor *u, 
    }
    for (e = 0; e < r.paths && prob && sum; ++e) {
       mod_mark mark = mod_tape_mark(t);
-      const mod_rows *kept = chosen ? chosen[e]
-                                    : mod__take_rows(p, l, MOD__OF_EXPERTS, e, rows, mod_slice(t, z, 1, e, 1),
-                                                     mod_slice(t, logit, 1, e, 1), &decided);
+      mod_tensor *score = chosen ? NULL : mod_slice(t, z, 1, e, 1);
+      mod_tensor *decide = chosen || logit == z ? score : mod_slice(t, logit, 1, e, 1);
+      const mod_rows *kept =
+         chosen ? chosen[e] : mod__take_rows(p, l, MOD__OF_EXPERTS, e, rows, score, decide, &decided);
       mod_tensor *weight = mod_gather(t, mod_slice(t, prob, 1, e, 1), kept);
       mod__show(p, l, MOD_SITE_EXPERT_KEPT, kept, NULL);
       if (stats && kept) {
@@ -5292,19 +5310,18 @@ MOD__FN mod_tensor *mod__moe(mod__pass *p, int l, mod_tensor *s, mod_tensor *u, 
    }
    if (stats) {
       stats->experts = decided;
-      for (i = 0; i < rows->n && r.best; ++i) dropped += !((unsigned char *)taken)[i];
+      for (i = 0; i < rows->n && r.expert_choice; ++i) dropped += !((unsigned char *)taken)[i];
       stats->dropped += dropped;
    }
    return prob ? sum : NULL;
 }
 
-/* Counts who entered block l. */
-MOD__FN void mod__count_kept(mod__pass *p, int l, const mod_rows *kept, const mod_rows *keys)
+/* Counts and shows who entered block l, and who is key and value there. */
+MOD__FN void mod__count_rows(mod__pass *p, int l, const mod_rows *kept, const mod_rows *keys)
 {
-   mod_block_stats *s;
+   mod_block_stats *s = p->stats + l;
    int i;
    if (p->t->desc.measure || p->t->error.code != MOD_RESULT_OK) return;
-   s = p->stats + l;
    s->routed = kept->parent != NULL;
    s->tokens = p->rows->n;
    s->kept = kept->n;
@@ -5312,52 +5329,70 @@ MOD__FN void mod__count_kept(mod__pass *p, int l, const mod_rows *kept, const mo
    for (i = 0; i < kept->n_seqs; ++i)
       p->kept[(size_t)l * (size_t)kept->n_seqs + (size_t)i] = kept->start[i + 1] - kept->start[i];
    for (i = 0; s->routed && i < kept->n; ++i) p->entered[kept->index[i]] = 1;
+   mod__show(p, l, MOD_SITE_KEPT, kept, NULL);
+   if (keys != kept) mod__show(p, l, MOD_SITE_KV_KEPT, keys, NULL);
 }
 
-/* The block, dense or routed: y_i = x_i + g(r_i) (h_i + m_i) for the rows it takes, y_i = x_i for all others (or, with
-   a gated bypass, x_i + a tanh(r_i) x_i). */
+/* *u = norm1(s), s the rows `kept` of x; *v = the same of the rows `keys`. Where these are others, x is normalised once
+   and then gathered: one op then feeds the gain's gradient, so that micro-batches add up to the bit. Where both are
+   everybody it is done as in a dense block, to have its bits. */
+MOD__FN void mod__norm1(mod__pass *p, int l, mod_tensor *x, mod_tensor *s, const mod_rows *kept, const mod_rows *keys,
+                        mod_tensor **u, mod_tensor **v)
+{
+   mod_block_config b = mod__block_of(p->c, l);
+   mod_tensor *all;
+   if (keys == kept || (mod__takes_all(b.select, b.capacity) && mod__takes_all(b.kv_select, b.kv_capacity))) {
+      *u = *v = mod__norm_of(p, l, s, MOD__NORM1_GAIN, MOD__NORM1_BIAS);
+   } else {
+      all = mod__norm_of(p, l, x, MOD__NORM1_GAIN, MOD__NORM1_BIAS);
+      *u = mod_gather(p->t, all, kept);
+      *v = mod_gather(p->t, all, keys);
+   }
+}
+
+/* g(r) of the rows `kept`; NULL: no score, no gate. */
+MOD__FN mod_tensor *mod__gate_of(mod__pass *p, mod_tensor *r, const mod_rows *kept, int kind)
+{
+   return r ? mod_gate(p->t, mod_gather(p->t, r, kept), (mod_gate_kind)kind, p->c->gate_scale) : NULL;
+}
+
+/* y_i += a tanh(r_i) x_i for the rows that are not in `kept`. While the capacity is warmed up these may be any number,
+   so that a plan for its beginning holds to its end. */
+MOD__FN mod_tensor *mod__gated_bypass(mod__pass *p, int l, mod_tensor *x, mod_tensor *y, mod_tensor *r,
+                                      const mod_rows *kept)
+{
+   mod_tape *t = p->t;
+   int decides = p->batch->mode == MOD_MODE_CAUSAL && mod__router_of(p->c, l, MOD__OF_BLOCK).decides;
+   const mod_rows *others = mod__rows_others(t, p->rows, kept, !decides && !(p->batch->least_capacity > 0));
+   mod_tensor *g = mod_scale(t, mod_tanh(t, mod_gather(t, r, others)), p->c->gate_scale);
+   return mod_scatter_add(t, y, mod_gather(t, x, others), g, others);
+}
+
+/* The block, dense or routed: y_i = x_i + g(r_i) (h_i + m_i) for the rows it takes, y_i = x_i for all others. */
 MOD__FN mod_tensor *mod__block(mod__pass *p, int l, mod_tensor *x)
 {
    mod_tape *t = p->t;
    mod_block_config b = mod__block_of(p->c, l);
-   double a = p->c->gate_scale;
-   mod_tensor *r, *r_kv = NULL, *s, *u, *v, *h, *m, *gate = NULL, *gate_kv = NULL, *y;
+   mod_tensor *r, *r_kv = NULL, *s, *u, *v, *h, *m, *y;
    const mod_rows *kept, *keys;
    mod__show(p, l, MOD_SITE_INPUT, p->rows, x);
    keys = kept = mod__select(p, l, MOD__OF_BLOCK, x, &r);
    if (b.kv_select != MOD_SELECT_SAME) keys = mod__select(p, l, MOD__OF_KV, x, &r_kv);
    if (!kept || !keys) return NULL;
-   mod__count_kept(p, l, kept, keys);
-   mod__show(p, l, MOD_SITE_KEPT, kept, NULL);
-   if (keys != kept) mod__show(p, l, MOD_SITE_KV_KEPT, keys, NULL);
+   mod__count_rows(p, l, kept, keys);
 
    s = mod_gather(t, x, kept);
-   if (keys == kept || (mod__takes_all(b.select, b.capacity) && mod__takes_all(b.kv_select, b.kv_capacity))) {
-      u = v = mod__norm_of(p, l, s, MOD__NORM1_GAIN, MOD__NORM1_BIAS);
-   } else { /* one norm of all rows, so that one op feeds its gain: micro-batches then add up as one batch does */
-      y = mod__norm_of(p, l, x, MOD__NORM1_GAIN, MOD__NORM1_BIAS);
-      u = mod_gather(t, y, kept);
-      v = mod_gather(t, y, keys);
-   }
-   if (r_kv) gate_kv = mod_gate(t, mod_gather(t, r_kv, keys), (mod_gate_kind)b.kv_gate, a);
-   h = mod__drop_out(p, l, 0, mod__attn(p, l, u, kept, v, keys, gate_kv), kept);
-
+   mod__norm1(p, l, x, s, kept, keys, &u, &v);
+   h = mod__attn(p, l, u, kept, v, keys, mod__gate_of(p, r_kv, keys, b.kv_gate));
+   h = mod__with_dropout(p, l, 0, h, kept);
    s = mod_add(t, s, h);
    u = mod__norm_of(p, l, s, MOD__NORM2_GAIN, MOD__NORM2_BIAS);
    m = b.mlp == MOD_MLP_PLAIN ? mod__mlp(p, l, 0, u) : mod__moe(p, l, s, u, kept);
-   m = mod__drop_out(p, l, 1, m, kept);
+   m = mod__with_dropout(p, l, 1, m, kept);
+   y = mod_scatter_add(t, x, mod_add(t, h, m), mod__gate_of(p, r, kept, b.gate), kept);
+   if (b.select == MOD_SELECT_LEARNED && p->c->bypass == MOD_BYPASS_GATED) y = mod__gated_bypass(p, l, x, y, r, kept);
+
    if (p->stats && b.mlp == MOD_MLP_PLAIN) p->stats[l].mlp_rows = kept->n;
-
-   if (r) gate = mod_gate(t, mod_gather(t, r, kept), (mod_gate_kind)b.gate, a);
-   y = mod_scatter_add(t, x, mod_add(t, h, m), gate, kept);
-   if (r && p->c->bypass == MOD_BYPASS_GATED && b.select == MOD_SELECT_LEARNED) {
-      /* While the capacity is warmed up, the rows left may be any number: a plan for its beginning holds to its end. */
-      int decides = p->batch->mode == MOD_MODE_CAUSAL && mod__router_of(p->c, l, MOD__OF_BLOCK).decides;
-      const mod_rows *others = mod__rows_others(t, p->rows, kept, !decides && !(p->batch->least_capacity > 0));
-      mod_tensor *g = mod_scale(t, mod_tanh(t, mod_gather(t, r, others)), a);
-      y = mod_scatter_add(t, y, mod_gather(t, x, others), g, others);
-   }
-
    mod__show(p, l, MOD_SITE_ATTENTION, kept, h);
    mod__show(p, l, MOD_SITE_MLP, kept, m);
    mod__show(p, l, MOD_SITE_OUTPUT, p->rows, y);
@@ -5448,7 +5483,7 @@ MOD__FN void mod__forward(mod__pass *p)
          mod__router r = mod__router_of(c, l, which);
          p->router_losses += r.loss;
          p->predictors += r.predictor;
-         p->balanced += r.columns > 0 && !r.best;
+         p->balanced += r.columns > 0 && !r.expert_choice;
          if (which == MOD__OF_EXPERTS && r.columns) experts = c->n_experts;
       }
       any |= mod__block_of(c, l).select != MOD_SELECT_ALL;
@@ -5456,9 +5491,6 @@ MOD__FN void mod__forward(mod__pass *p)
    p->rows = mod_rows_make(t, b->n_seqs, b->length, b->lengths);
    for (i = 0; p->rows && !t->desc.measure && i < p->rows->n; ++i) p->rows->position[i] += p->first;
    if (!c->n_inputs) ids = mod__pack(p, b->tokens, 0, "a token is outside the vocabulary");
-   for (i = 0; c->head == MOD_HEAD_CLASS && b->targets && !t->desc.measure && i < b->n_seqs; ++i)
-      if (b->targets[i] < -1 || b->targets[i] >= c->n_outputs) /* before anything is noted for the thresholds */
-         mod_tape_fail(t, MOD_RESULT_RANGE, "a target is no class, and not -1", i);
    if (pooled) targets = b->targets;
    else if (b->targets) targets = mod__pack(p, b->targets, -1, "a target is outside the vocabulary, and not -1");
    if (!p->rows || t->error.code != MOD_RESULT_OK || !mod__take(t, layers, sizeof(mod_block_stats), &memory[0]) ||
@@ -5487,7 +5519,7 @@ MOD__FN void mod__forward(mod__pass *p)
                                        p->rows->ragged ? p->rows->n_max : 0));
    else
       p->rope = mod_rope_table(t, p->first, b->length, c->d_model / c->n_heads, c->rope_base);
-   x = mod__drop_out(p, -1, 0, x, p->rows);
+   x = mod__with_dropout(p, -1, 0, x, p->rows);
 
    flops = t->flops;
    for (l = 0; l < c->n_layers && x; ++l) {
@@ -5510,6 +5542,7 @@ MOD__FN void mod__forward(mod__pass *p)
       if (p->grads) out->loss = p->loss && loss ? mod_add(t, loss, p->loss) : loss;
    }
    out->rows = p->rows;
+   out->pooled = pooled;
    out->blocks = p->stats;
    out->kept = p->kept;
    out->expert_rows = experts ? p->expert_rows : NULL;
@@ -5610,9 +5643,9 @@ MODDEF mod_result mod_forward_logits(const mod_forward *forward, const mod_batch
    if (!forward || !batch || !out || !forward->logits || !forward->rows)
       return mod__bad(err, "forward, batch or out is NULL, or the forward pass has not succeeded");
    rows = forward->rows;
-   if (rows->n_seqs != batch->n_seqs || rows->length_max != batch->length || forward->logits->dim[0] != rows->n ||
-       (rows->ragged && !forward->logits->n_max)) /* one row for each sequence, and by chance as many */
-      return mod__error(err, MOD_RESULT_SHAPE, "the batch is not the one of the forward pass", -1, -1);
+   if (rows->n_seqs != batch->n_seqs || rows->length_max != batch->length || forward->pooled)
+      return mod__error(err, MOD_RESULT_SHAPE, forward->pooled ? "the logits are of sequences, not of tokens: read them "
+                        "in forward->logits" : "the batch is not the one of the forward pass", -1, -1);
    vocab = (size_t)mod__cols(forward->logits);
    length = (size_t)batch->length;
    for (s = 0; s < (size_t)rows->n_seqs; ++s) {
@@ -5665,8 +5698,8 @@ MOD__FN mod_block_stats mod__by_slots(const mod_config *c, int l, int n)
    s.kept = s.mlp_rows = k;
    s.keys = keys;
    s.pairs = c->mask == MOD_MASK_FULL ? (int64_t)k * keys : (int64_t)k * (keys + 1) / 2;
-   if (r.columns && r.best) s.mlp_rows = (int64_t)r.paths * mod_route_slots(k, r.share);
-   if (r.columns && !r.best)
+   if (r.columns && r.expert_choice) s.mlp_rows = (int64_t)r.paths * mod_route_slots(k, r.share);
+   if (r.columns && !r.expert_choice)
       s.mlp_rows = mod__min(r.paths * mod__min(k, mod__slots(c, l, &r, 0)), k * mod__min(c->choices, r.paths));
    return s;
 }
@@ -5734,7 +5767,7 @@ MODDEF mod_train_desc mod_train_resolve(const mod_train_desc *how, const mod_con
 
 MOD__FN const char *mod__train_complaint(const mod_train_desc *d)
 {
-   if (d->steps < 1) return "steps must be at least 1";
+   if (d->steps < 1) return "steps must be at least 1 (mod_train_resolve fills in defaults)";
    if (d->warmup < 0) return "warmup must not be negative";
    if (!mod__positive(d->lr)) return "lr must be above 0";
    if (!mod__positive(d->lr_min) || d->lr_min > d->lr) return "lr_min must be in (0, lr]";
@@ -5773,7 +5806,7 @@ struct mod_trainer {
    double beta1_power, beta2_power; /* beta^steps, as running products */
    uint64_t sequences;              /* accumulated for the next update, with these: */
    double loss, router_bce, predictor_bce, balance_loss, z_loss;
-   mod__cutoff *cutoff; /* [paths][n_layers] */
+   mod__cutoff *cutoff, *noted; /* [paths][n_layers] of the update, and of one micro-batch, which may fail yet */
    mod_forward forward;
    int has_forward;
    mod_allocator allocator; /* of mod_trainer_create */
@@ -5807,7 +5840,7 @@ MOD__FN mod_result mod__trainer_layout(size_t n_params, size_t thetas, mod_arena
 {
    void *trainer, *grads, *m, *v, *cutoff;
    if (mod_arena_push(a, 1, sizeof(mod_trainer), &trainer, err) ||
-       mod_arena_push(a, thetas, sizeof(mod__cutoff), &cutoff, err) ||
+       mod_arena_push(a, 2 * thetas, sizeof(mod__cutoff), &cutoff, err) ||
        mod_arena_push(a, n_params, sizeof(mod_real), &grads, err) ||
        mod_arena_push(a, n_params, sizeof(mod_real), &m, err) || mod_arena_push(a, n_params, sizeof(mod_real), &v, err))
       return MOD_RESULT_MEMORY;
@@ -5815,6 +5848,7 @@ MOD__FN mod_result mod__trainer_layout(size_t n_params, size_t thetas, mod_arena
    memset(a->base, 0, a->used);
    *out = (mod_trainer *)trainer;
    (*out)->cutoff = (mod__cutoff *)cutoff;
+   (*out)->noted = (*out)->cutoff + thetas;
    (*out)->grads = (mod_real *)grads;
    (*out)->m = (mod_real *)m;
    (*out)->v = (mod_real *)v;
@@ -5938,7 +5972,9 @@ MODDEF mod_result mod_train_accumulate(mod_trainer *trainer, const mod_batch *ba
    mod__pass p;
    mod_result result;
    double loss;
+   size_t thetas, i;
    if (!tr || !batch) return mod__bad(err, "trainer or batch is NULL");
+   thetas = mod__thetas(tr->model);
    if (tr->model->config.head == MOD_HEAD_REGRESSION ? !batch->values : !batch->targets)
       return mod__bad(err, "training needs targets, or of a regression values");
    if (batch->mode != MOD_MODE_TOPK) return mod__bad(err, "training runs in top-k mode");
@@ -5951,7 +5987,8 @@ MODDEF mod_result mod_train_accumulate(mod_trainer *trainer, const mod_batch *ba
    mod_tape_reset(tr->tape);
    tr->has_forward = 0;
    memset(&p, 0, sizeof p);
-   p.cutoff = tr->desc.threshold_decay > 0 ? tr->cutoff : NULL;
+   p.cutoff = tr->desc.threshold_decay > 0 ? tr->noted : NULL;
+   memset(tr->noted, 0, thetas * sizeof *tr->noted);
    result = mod__forward_on(&p, tr->model, tr->tape, tr->grads, &b, &tr->forward, err);
    if (result == MOD_RESULT_NUMERIC) mod__discard(tr);
    if (result != MOD_RESULT_OK) return result;
@@ -5969,6 +6006,10 @@ MODDEF mod_result mod_train_accumulate(mod_trainer *trainer, const mod_batch *ba
    tr->predictor_bce += tr->forward.predictor_bce;
    tr->balance_loss += tr->forward.balance_loss;
    tr->z_loss += tr->forward.z_loss;
+   for (i = 0; i < thetas; ++i) {
+      tr->cutoff[i].sum += tr->noted[i].sum;
+      tr->cutoff[i].count += tr->noted[i].count;
+   }
    tr->sequences += (uint64_t)b.n_seqs;
    return mod__ok(err);
 }
@@ -6193,7 +6234,7 @@ MOD__FN size_t mod__all_used(const mod_config *c)
    int l;
    for (l = 0; l < c->n_layers; ++l) {
       mod__router block = mod__router_of(c, l, MOD__OF_BLOCK), experts = mod__router_of(c, l, MOD__OF_EXPERTS);
-      if ((block.columns && !block.best) || (experts.columns && !experts.best))
+      if ((block.columns && !block.expert_choice) || (experts.columns && !experts.expert_choice))
          return (size_t)c->n_layers * (size_t)mod__used(c);
    }
    return 0;
@@ -7015,6 +7056,7 @@ typedef struct mod__field {
 #define MOD__REAL(type, field) {#field, offsetof(type, field), 1, 1}
 #define MOD__INT_2(type, field) {#field, offsetof(type, field), 0, 2}
 #define MOD__REAL_2(type, field) {#field, offsetof(type, field), 1, 2}
+/* The loops over these stop at the first that the file's format does not have: so the order is by format. */
 static const mod__field mod__config_fields[] = {
    MOD__INT(mod_config, vocab_size), MOD__INT(mod_config, context), MOD__INT(mod_config, n_layers),
    MOD__INT(mod_config, d_model), MOD__INT(mod_config, n_heads), MOD__INT(mod_config, n_kv_heads),
@@ -7093,11 +7135,12 @@ MOD__FN int mod__format_of(const mod_file *f)
 MOD__FN mod_result mod__read_fields(const mod_file *f, const char *prefix, const mod__field *field, int n, void *to,
                                     mod_error *err)
 {
+   const int format = mod__format_of(f);
    int i;
    if (!mod_file_meta(f, "mod.format")) return mod__format(err, "the file was not written by mod.h", -1);
-   if (!mod__format_of(f))
+   if (!format)
       return mod__error(err, MOD_RESULT_VERSION, "the file is of a later version of mod.h", -1, -1);
-   for (i = 0; i < n && field[i].since <= mod__format_of(f); ++i) {
+   for (i = 0; i < n && field[i].since <= format; ++i) {
       char key[32];
       const char *s;
       void *at = (unsigned char *)to + field[i].offset;
@@ -7116,8 +7159,9 @@ MODDEF mod_result mod_file_config(const mod_file *file, mod_config *cfg, mod_err
    const char *s;
    size_t n_params;
    mod_result result;
-   int n_tensors, i, k;
+   int n_tensors, i, k, format;
    if (!file || !cfg) return mod__bad(err, "file or cfg is NULL");
+   format = mod__format_of(file);
    memset(&c, 0, sizeof c);
    result = mod__read_fields(file, "mod.", mod__config_fields, MOD__CONFIG_FIELDS, &c, err);
    if (result != MOD_RESULT_OK) return result;
@@ -7126,7 +7170,7 @@ MODDEF mod_result mod_file_config(const mod_file *file, mod_config *cfg, mod_err
    if ((s = mod_file_meta(file, "mod.blocks")) == NULL) return mod__format(err, "the list of blocks is missing", -1);
    for (i = 0; i < c.n_layers; ++i) {
       memset(file->blocks + i, 0, sizeof *file->blocks);
-      for (k = 0; k < MOD__BLOCK_FIELDS && mod__block_fields[k].since <= mod__format_of(file); ++k) {
+      for (k = 0; k < MOD__BLOCK_FIELDS && mod__block_fields[k].since <= format; ++k) {
          void *at = (unsigned char *)(file->blocks + i) + mod__block_fields[k].offset;
          if ((k && *s++ != ' ') ||
              !(mod__block_fields[k].real ? mod__parse_real(&s, (double *)at) : mod__parse_int(&s, (int *)at)))

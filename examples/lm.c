@@ -366,6 +366,9 @@ static int make_tape(lm *m)
 static int make_model(lm *m)
 {
    mod_error err;
+   if ((o.experts || o.choice || o.choices || o.factor > 0) && o.mlp != MOD_MLP_MOE && o.mlp != MOD_MLP_MODE)
+      return failed_file("--experts, --choice, --choices and --factor", "need --mlp moe or mode");
+   if (o.dense && o.select) return failed_file("--dense and --select", "cannot be both: --dense is --select all");
    m->cfg.vocab_size = VOCAB; m->cfg.context = o.context; m->cfg.n_layers = o.layers;
    m->cfg.d_model = o.width; m->cfg.n_heads = o.heads;
    m->cfg.capacity = o.capacity; m->cfg.gate = o.gate; m->cfg.causal = o.causal;
@@ -554,6 +557,14 @@ typedef struct score {
    mod_block_stats blocks[MAX_LAYERS];
 } score;
 
+/* Of the tokens, as far as a selection is fixed beforehand. */
+static double share_of(int select, double capacity)
+{
+   if (select == MOD_SELECT_ALL) return 1;
+   if (select == MOD_SELECT_EVERY) return 1 / ceil(1 / capacity - 1e-6);
+   return select == MOD_SELECT_NONE ? 0 : capacity;
+}
+
 static int is_routed_block(const lm *m, int block) { return mod_config_block(&m->cfg, block).select != MOD_SELECT_ALL; }
 
 /* Of the tokens at one place in the lines of sums: how many, and totals over them. */
@@ -670,12 +681,13 @@ static int evaluate(lm *m, int mode, score *out, notes *to)
 
 static int has_experts(const lm *m, int block) { return mod_config_block(&m->cfg, block).mlp != MOD_MLP_PLAIN; }
 
-/* Of the MLPs with experts: do these choose? In all of them alike, as lm makes them, but for blocks that are routed. */
+/* MLPs in which experts choose. */
 static int expert_choice(const lm *m)
 {
+   int n = 0;
    for (int l = 0; l < m->cfg.n_layers; ++l)
-      if (has_experts(m, l) && mod_config_block(&m->cfg, l).choice == MOD_CHOICE_EXPERT) return 1;
-   return 0;
+      n += has_experts(m, l) && mod_config_block(&m->cfg, l).choice == MOD_CHOICE_EXPERT;
+   return n;
 }
 
 /* Is there anything that top-k decides by looking ahead? */
@@ -685,7 +697,7 @@ static int looks_ahead(const lm *m)
       mod_block_config b = mod_config_block(&m->cfg, l);
       if ((b.select != MOD_SELECT_ALL && b.select != MOD_SELECT_NONE) || b.kv_select == MOD_SELECT_LEARNED) return 1;
    }
-   return expert_choice(m);
+   return expert_choice(m) > 0;
 }
 
 static int is_sparse(const lm *m)
@@ -770,7 +782,9 @@ static void print_experts(const lm *m, const score *topk, const score *causal)
       percent((double)e->hits, (double)e->kept);
       printf("\n");
    }
-   if (n) printf("computed, dropped: of the tokens in the block, causally; dropped: no expert had a place for it\n");
+   if (n)
+      printf("in %% of the tokens in the block, causally: computed, passes through experts; dropped, choices that found no\n"
+             "place or, where experts choose, tokens that none took; what else is missing chose a way past\n");
 }
 
 /* For each place in a line of sums: how often the token there enters a routed block, and what is foretold from it. */
@@ -1008,11 +1022,11 @@ static int print_model(const lm *m)
          return failed("model", &err);
    for (int l = 0; l < m->cfg.n_layers; ++l) {
       mod_block_config block = mod_config_block(&m->cfg, l);
-      double takes = block.select == MOD_SELECT_ALL ? 1 : block.select == MOD_SELECT_NONE ? 0 : block.capacity;
+      double takes = share_of(block.select, block.capacity);
       routed += block.select != MOD_SELECT_ALL;
       experts += block.mlp != MOD_MLP_PLAIN;
       share += takes / m->cfg.n_layers;
-      cached += (block.kv_select == MOD_SELECT_SAME ? takes : block.kv_capacity) / m->cfg.n_layers;
+      cached += (block.kv_select == MOD_SELECT_SAME ? takes : share_of(block.kv_select, block.kv_capacity)) / m->cfg.n_layers;
    }
    double row = 2 * m->cfg.n_kv_heads * head * m->cfg.n_layers * (double)sizeof(mod_real);
    const struct {
@@ -1025,16 +1039,16 @@ static int print_model(const lm *m)
                {"KB to train it, beside", (double)plan[0].trainer / 1024, (double)plan[1].trainer / 1024}};
    printf("model     %d blocks of width %d, %d heads, context %d; ", m->cfg.n_layers, m->cfg.d_model, m->cfg.n_heads,
           m->cfg.context);
-   if (!routed) printf(is_sparse(m) ? "all tokens enter them\n" : "dense\n");
+   if (!routed) printf(is_sparse(m) ? "all tokens enter them all\n" : "dense\n");
    else
       printf("%d of them routed, %g%% of the tokens on average, %s%s\n", routed,
              100 * (share * m->cfg.n_layers - (m->cfg.n_layers - routed)) / routed,
              m->cfg.select == MOD_SELECT_LEARNED ? "gate " : "selected: ",
              m->cfg.select == MOD_SELECT_LEARNED ? gate_names[m->cfg.gate] : select_names[m->cfg.select]);
    if (experts)
-      printf("          %s chosen by each %s in %d MLPs, %d experts and %d ways past them\n",
-             expert_choice(m) ? "tokens are" : "experts are", expert_choice(m) ? "expert" : "token", experts,
-             m->cfg.n_experts, m->cfg.mlp == MOD_MLP_MODE ? m->cfg.n_noops : 0);
+      printf("          %d MLPs of %d experts%s; tokens choose in %d, experts in %d\n", experts, m->cfg.n_experts,
+             m->cfg.mlp == MOD_MLP_MODE ? " and as many ways past them" : "", experts - expert_choice(m),
+             expert_choice(m));
    for (size_t i = 0; i < sizeof line / sizeof line[0]; ++i) {
       printf("          %-22s %12s", line[i].what, grouped(a, line[i].here));
       if (is_sparse(m))
@@ -1327,6 +1341,31 @@ static void print_tensors(const mod_file *f)
    }
 }
 
+/* How a block routes, if it does. */
+static void print_routing(const lm *m, int l)
+{
+   mod_block_config b = mod_config_block(&m->cfg, l);
+   const double *theta = mod_model_thresholds(m->model) + l;
+   if (b.select != MOD_SELECT_ALL) {
+      printf("          block %-3d takes %g%%, %s", l + 1, 100 * share_of(b.select, b.capacity), select_names[b.select]);
+      if (b.select == MOD_SELECT_LEARNED) printf(", threshold %.3f", theta[0]);
+      printf("\n");
+   }
+   if (b.kv_select != MOD_SELECT_SAME) {
+      printf("          block %-3d keys: %g%%, %s", l + 1, 100 * share_of(b.kv_select, b.kv_capacity),
+             select_names[b.kv_select]);
+      if (b.kv_select == MOD_SELECT_LEARNED) printf(", threshold %.3f", theta[m->cfg.n_layers]);
+      printf("\n");
+   }
+   if (b.mlp != MOD_MLP_PLAIN) {
+      printf("          block %-3d %d experts%s, chosen by %s", l + 1, m->cfg.n_experts,
+             b.mlp == MOD_MLP_MODE ? " and ways past them" : "", b.choice == MOD_CHOICE_TOKEN ? "tokens" : "themselves");
+      for (int e = 0; b.choice == MOD_CHOICE_EXPERT && e < m->cfg.n_experts; ++e)
+         printf("%s %.3f", e ? "" : ", thresholds", theta[(2 + e) * m->cfg.n_layers]);
+      printf("\n");
+   }
+}
+
 static int lm_info(lm *m)
 {
    const char *path = o.word[0], *s;
@@ -1347,16 +1386,10 @@ static int lm_info(lm *m)
    uint64_t windows = 0;
    int trained = mod_file_train_desc(m->file, &m->how, &windows, &err) == MOD_RESULT_OK;
    if (!print_model(m)) return EXIT_FAILURE;
-   if (is_routed(m)) {
-      printf("routing   decided causally by %s\n",
+   if (looks_ahead(m))
+      printf("routing   where there are thresholds, decided causally by %s\n",
              m->cfg.causal == MOD_CAUSAL_PREDICTOR || m->cfg.causal == MOD_CAUSAL_BOTH ? "a predictor" : "the router");
-      for (int l = 0; l < m->cfg.n_layers; ++l) {
-         mod_block_config b = mod_config_block(&m->cfg, l);
-         if (b.select == MOD_SELECT_ALL) continue;
-         printf("          block %-3d takes %g%%, threshold %.3f\n", l + 1, 100 * b.capacity,
-                mod_model_thresholds(m->model)[l]);
-      }
-   }
+   for (int l = 0; l < m->cfg.n_layers; ++l) print_routing(m, l);
    if (trained)
       printf("training  step %llu of %d, %d x %d bytes each, learning rate %g, seed %llu\n",
              (unsigned long long)(windows / (uint64_t)m->how.n_seqs), m->how.steps, m->how.n_seqs, m->how.length,

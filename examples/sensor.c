@@ -127,9 +127,9 @@ static int run(const char *name, int head, int select, int steps)
 
 int main(int argc, char **argv)
 {
-   int steps = argc > 1 ? atoi(argv[1]) : 400;
+   int steps = argc > 1 ? atoi(argv[1]) : 600;
    if (steps < 10 || steps > 100000) {
-      fprintf(stderr, "usage: sensor [STEPS], 10 to 100000 (default 400)\n");
+      fprintf(stderr, "usage: sensor [STEPS], 10 to 100000 (default 600)\n");
       return 2;
    }
    printf("windows of %d readings, %d of which are a movement (%.0f%%); guessing is right in %d%%\n\n", LENGTH, MOVE,

@@ -135,7 +135,7 @@ while read -r words; do
    # shellcheck disable=SC2086
    status 0 "train $words" "$lm" train --data text.txt --out scheme.st --steps 20 $tiny $words
    case $words in
-   *--mlp*) says '^experts .*computed' out; says ' experts and ' out ;;
+   *--mlp*) says '^experts .*computed' out; says ' MLPs of .* experts.*; tokens choose in' out ;;
    esac
    case $words in
    *none*) ;;
@@ -167,6 +167,13 @@ says 'needs MOD_GATE_TANH' err
 # shellcheck disable=SC2086
 status 1 "mode in blocks that select" "$lm" train --data text.txt --out no.st $tiny --mlp mode --select learned
 says 'takes every token' err
+
+# shellcheck disable=SC2086
+status 1 "experts without an MLP for them" "$lm" train --data text.txt --out no.st $tiny --experts 3
+says 'need --mlp moe or mode' err
+# shellcheck disable=SC2086
+status 1 "dense and a selection" "$lm" train --data text.txt --out no.st $tiny --dense --select token
+says 'cannot be both' err
 
 # ---- sums: a task instead of a text, without --data ever after ----
 # shellcheck disable=SC2086

@@ -141,6 +141,149 @@ static void training_settings(void)
    mod_model_destroy(m);
 }
 
+/* The mask of rows in themselves, when they are a selection. */
+static void mask_of_a_selection(void)
+{
+   mod_tape *t = mod_tape_create(NULL, 1 << 20, NULL, NULL);
+   static float x[16];
+   const int column[2] = {16, 1};
+   for (int i = 0; i < 16; ++i) x[i] = (float)i;
+   mod_rows *rows = mod_rows_make(t, 1, 16, NULL), *best = mod_rows_topk(t, rows, mod_leaf(t, x, NULL, 2, column), 0.25);
+   const unsigned char *of_rows = mod_rows_mask(t, rows, best), *of_itself = mod_rows_mask(t, best, best);
+   for (int i = 0; i < 16; ++i) CHECK(of_rows[i] == (i >= 12));
+   for (int i = 0; i < 4; ++i) CHECK(of_itself[i] == 1);
+   mod_tape_destroy(t);
+}
+
+static mod_config routed_config(void)
+{
+   mod_config cfg;
+   memset(&cfg, 0, sizeof cfg);
+   cfg.vocab_size = cfg.context = cfg.d_model = 8;
+   cfg.n_layers = cfg.n_heads = cfg.route_first = cfg.route_every = 1;
+   return cfg;
+}
+
+/* A capacity that the experts' share of it underflows. */
+static void no_capacity(void)
+{
+   mod_config cfg = routed_config();
+   cfg.mlp = MOD_MLP_MODE;
+   cfg.choice = MOD_CHOICE_EXPERT;
+   cfg.capacity = 5e-324;
+   CHECK(mod_config_check(&cfg, NULL) == MOD_RESULT_CONFIG);
+   cfg.capacity = 1e-40; /* a float holds it, and an expert then has no slot */
+   CHECK(mod_config_check(&cfg, NULL) == MOD_RESULT_OK);
+   cfg = routed_config();
+   cfg.kv_select = MOD_SELECT_LEARNED;
+   cfg.kv_capacity = 5e-324;
+   CHECK(mod_config_check(&cfg, NULL) == MOD_RESULT_CONFIG);
+}
+
+/* Controls that take every token, with keys selected apart that are everybody too. */
+static void everybody(void)
+{
+   static const int selects[] = {MOD_SELECT_EVERY, MOD_SELECT_FIRST},
+                    keys[] = {MOD_SELECT_ALL, MOD_SELECT_LEARNED, MOD_SELECT_STOCHASTIC, MOD_SELECT_EVERY};
+   for (int i = 0; i < 2; ++i)
+      for (int k = 0; k < 4; ++k) {
+         mod_config cfg = routed_config();
+         mod_plan plan;
+         size_t bytes;
+         cfg.select = selects[i];
+         cfg.capacity = 1;
+         cfg.kv_select = keys[k];
+         CHECK(mod_model_plan(&cfg, NULL, &plan, NULL) == MOD_RESULT_OK);
+         CHECK(mod_session_plan(&cfg, NULL, &bytes, NULL, NULL) == MOD_RESULT_OK);
+      }
+}
+
+/* Infinite scores, which are legal, gave a threshold that is no number. And a micro-batch that fails leaves no trace in
+   the thresholds. */
+static void thresholds(void)
+{
+   mod_config cfg = routed_config();
+   mod_train_desc how;
+   mod_batch batch;
+   mod_param p;
+   int tokens[32];
+   memset(&how, 0, sizeof how);
+   memset(&batch, 0, sizeof batch);
+   cfg.d_model = 1;
+   cfg.position = MOD_POSITION_LEARNED;
+   cfg.gate = MOD_GATE_SIGMOID;
+   cfg.causal = MOD_CAUSAL_NONE;
+   cfg.capacity = 0.5;
+   cfg.head = MOD_HEAD_UNTIED;
+   how.n_seqs = 1;
+   how.threshold_decay = 0.9;
+   for (int i = 0; i < 32; ++i) tokens[i] = i % 8;
+   batch.n_seqs = 1;
+   batch.length = 8;
+   batch.tokens = batch.targets = tokens;
+   for (int infinite = 0; infinite < 2; ++infinite) {
+      mod_model *m = mod_model_create(&cfg, NULL, NULL);
+      mod_trainer *tr = mod_trainer_create(m, &how, NULL, NULL);
+      CHECK(m && tr && mod_model_randomize(m, 1, NULL) == MOD_RESULT_OK);
+      if (infinite) {
+         CHECK(mod_model_param(m, mod_model_find(m, "blocks.0.router"), &p, NULL) == MOD_RESULT_OK);
+         p.data[0] = 3e38f;
+         CHECK(mod_model_param(m, mod_model_find(m, "embed"), &p, NULL) == MOD_RESULT_OK);
+         for (int i = 0; i < 8; ++i) p.data[i] = i % 2 ? 2 : -2;
+         CHECK(mod_train_step(tr, &batch, NULL, NULL) == MOD_RESULT_OK);
+         CHECK(mod_model_thresholds(m)[0] == 0);
+      } else {
+         double alone;
+         mod_batch larger = batch;
+         CHECK(mod_train_step(tr, &batch, NULL, NULL) == MOD_RESULT_OK);
+         alone = mod_model_thresholds(m)[0];
+         CHECK(alone < 0 || alone > 0);
+         mod_trainer_destroy(tr);
+         tr = mod_trainer_create(m, &how, NULL, NULL);
+         CHECK(tr && mod_model_randomize(m, 1, NULL) == MOD_RESULT_OK);
+         larger.n_seqs = 4; /* fails for want of memory, after the router */
+         CHECK(mod_train_accumulate(tr, &larger, NULL) == MOD_RESULT_MEMORY);
+         CHECK(mod_train_step(tr, &batch, NULL, NULL) == MOD_RESULT_OK);
+         CHECK(mod_model_thresholds(m)[0] == alone);
+      }
+      mod_trainer_destroy(tr);
+      mod_model_destroy(m);
+   }
+}
+
+/* The logits of a class head are of sequences, also where these are of one token each. */
+static void logits_of_classes(void)
+{
+   mod_config cfg = routed_config();
+   mod_tape_desc desc;
+   mod_batch batch;
+   mod_forward out;
+   int tokens[3] = {1, 2, 3};
+   float logits[64];
+   size_t bytes = 0;
+   memset(&desc, 0, sizeof desc);
+   memset(&batch, 0, sizeof batch);
+   cfg.head = MOD_HEAD_CLASS;
+   cfg.n_outputs = 5;
+   batch.n_seqs = 3;
+   batch.length = 1;
+   batch.tokens = tokens;
+   mod_model *m = mod_model_create(&cfg, NULL, NULL);
+   CHECK(m && mod_forward_plan(&cfg, &batch, &desc, &bytes, NULL) == MOD_RESULT_OK);
+   mod_tape *t = mod_tape_create(&desc, bytes, NULL, NULL);
+   CHECK(mod_model_forward(m, t, NULL, &batch, &out, NULL) == MOD_RESULT_OK && out.pooled);
+   CHECK(mod_forward_logits(&out, &batch, logits, NULL) == MOD_RESULT_SHAPE);
+   mod_tape_destroy(t);
+   mod_model_destroy(m);
+}
+
+static void negative_use(void)
+{
+   const float score[2] = {1, 0};
+   int used[2] = {0, -1}, path = 7, slot = 7;
+   CHECK(mod_route_choose(score, 1, 2, 1, NULL, used, &path, &slot, NULL) == MOD_RESULT_ARG && path == 7 && slot == 7);
+}
+
 int main(void)
 {
    many_ties();
@@ -148,6 +291,12 @@ int main(void)
    odd_shapes();
    marks();
    training_settings();
-   CHECK(test_passed == 3051); /* nothing was left out */
+   mask_of_a_selection();
+   no_capacity();
+   everybody();
+   thresholds();
+   logits_of_classes();
+   negative_use();
+   CHECK(test_passed == 3106); /* nothing was left out */
    return test_end();
 }

@@ -378,13 +378,13 @@ static void test_choose_nan(void)
                score[at] = kind & 1 ? NAN : -NAN;
                for (int later = at + 1; kind > 4 && later < 7 * n_paths; later += 3) score[later] = NAN;
                for (int i = 0; i < 35; ++i) path[i] = slot[i] = -99;
-               for (int e = 0; e < 5; ++e) used[e] = e - 1;
+               for (int e = 0; e < 5; ++e) used[e] = e + 1;
                const int *room = kind & 2 ? slots : NULL;
                mod_result result = mod_route_choose(score, 7, n_paths, choices, room, used, path, slot, &err);
                int right = result == MOD_RESULT_NUMERIC && err.code == result && err.where == at / n_paths &&
                            err.message;
                for (int i = 0; i < 35; ++i) right = right && path[i] == -99 && slot[i] == -99;
-               for (int e = 0; e < 5; ++e) right = right && used[e] == e - 1;
+               for (int e = 0; e < 5; ++e) right = right && used[e] == e + 1;
                wrong += !right;
             }
    CHECKF(wrong == 0, "%d of %d", wrong, checked);

@@ -1792,7 +1792,7 @@ static void test_calibration(void)
  */
 static void test_tiny_shares(void)
 {
-   static const double shares[] = {1e-5, 1e-6, 1e-7, 1e-10, 1e-300, 1e-320};
+   static const double shares[] = {1e-5, 1e-6, 1e-7, 1e-10, 1e-37, 1e-44};
    for (int i = 0; i < 6; ++i) {
       mod_config cfg =
          common((mod_config){.select = MOD_SELECT_EVERY, .capacity = shares[i], .kv_select = MOD_SELECT_EVERY});
