@@ -2227,7 +2227,7 @@ MODDEF mod_result mod_route_threshold(const mod_real *score, int n, double theta
 MODDEF int mod_route_slots(int n, double share)
 {
    if (n < 0 || !(share > 0) || !mod__finite(share)) return -1;
-   return share >= 1 ? n : mod__min((int)ceil(share * n - 1e-6), n);
+   return share >= 1 ? n : mod__min((int)-floor(1e-6 - share * n), n);
 }
 
 /* Of n rows, how many a share of them is: rounded up, or down but at least 1. */
@@ -4523,7 +4523,7 @@ MOD__FN mod__router mod__router_of(const mod_config *c, int block, int which)
 /* ceil(1 / c): of every so many rows one is a share of c; no more than any context has */
 MOD__FN int mod__ceil_inverse(double c)
 {
-   double every = ceil(1 / c - 1e-6);
+   double every = -floor(1e-6 - 1 / c);
    return every < 1 << 20 ? (int)every : 1 << 20;
 }
 
@@ -5319,9 +5319,10 @@ MOD__FN mod_tensor *mod__moe(mod__pass *p, int l, mod_tensor *s, mod_tensor *u, 
 /* Counts and shows who entered block l, and who is key and value there. */
 MOD__FN void mod__count_rows(mod__pass *p, int l, const mod_rows *kept, const mod_rows *keys)
 {
-   mod_block_stats *s = p->stats + l;
+   mod_block_stats *s;
    int i;
    if (p->t->desc.measure || p->t->error.code != MOD_RESULT_OK) return;
+   s = p->stats + l;
    s->routed = kept->parent != NULL;
    s->tokens = p->rows->n;
    s->kept = kept->n;
