@@ -111,7 +111,7 @@ help:
 	@echo 'make variants   early exit, recursions, gates and others beside MoD, as programs on the public API: a table,'
 	@echo '             7 to 9 minutes (QUICK=1: in seconds, and then the numbers mean nothing)'
 	@echo 'make test    builds and runs the tests: one compiler is enough, under 5 minutes'
-	@echo 'make check   strict builds, standards, sanitizers, symbols, other compilers and processors, some 16 minutes;'
+	@echo 'make check   strict builds, standards, sanitizers, symbols, other compilers and processors, some 19 minutes;'
 	@echo '             what is not installed is skipped (tests/deps.sh installs it with apt)'
 	@echo 'make bench   how fast it is, beside the peak of the machine, OpenBLAS and PyTorch: 8 to 9 minutes'
 	@echo '             (BENCH=full: all shapes; ROWS=gemm: one row; SHAPES=1: a line for each shape;'

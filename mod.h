@@ -4915,19 +4915,23 @@ typedef struct mod__pass {
 /* The parameter in a slot (of experts, number e) as a leaf of the tape; NULL if the model has none there. */
 MOD__FN mod_tensor *mod__weight(mod__pass *p, int block, int e, int slot)
 {
-   mod__spec s;
-   mod_real *data = NULL, *grad = p->grads;
-   int dim[2], has = mod__spec_of(p->c, block, slot, &s);
-   if (!has) return NULL;
-   dim[0] = s.rows;
-   dim[1] = s.cols;
    if (p->model) {
-      const mod_param *w = p->model->param + p->model->index[(size_t)(block + 1) * MOD__SLOTS + (size_t)slot];
-      size_t at = s.experts ? w->count / (size_t)s.experts * (size_t)e : 0;
-      data = w->data + at;
-      grad = p->grads ? p->grads + w->offset + at : NULL;
+      int i = p->model->index[(size_t)(block + 1) * MOD__SLOTS + (size_t)slot];
+      const mod_param *w;
+      int stacked = slot >= MOD__W1 && slot <= MOD__B2 && p->model->blocks[block].mlp != MOD_MLP_PLAIN;
+      size_t at;
+      if (i < 0) return NULL;
+      w = p->model->param + i;
+      at = stacked ? w->count / (size_t)w->dim[0] * (size_t)e : 0;
+      return mod_leaf(p->t, w->data + at, p->grads ? p->grads + w->offset + at : NULL, w->n_dim - stacked,
+                      w->dim + stacked);
+   } else {
+      mod__spec s;
+      int dim[2], has = mod__spec_of(p->c, block, slot, &s);
+      dim[0] = has ? s.rows : 0;
+      dim[1] = has ? s.cols : 0;
+      return has ? mod_leaf(p->t, NULL, p->grads, s.cols ? 2 : 1, dim) : NULL;
    }
-   return mod_leaf(p->t, data, grad, s.cols ? 2 : 1, dim);
 }
 
 /* x W + b */

@@ -142,9 +142,9 @@ static void set_task_defaults(void)
     "capacity factor of moe: its slots for each choice                 (default 1)"}, \
    {"--dropout", "P", OPTION_REAL, &o.dropout, 0, 0.99, NULL, \
     "in training                                                       (default 0)"}, \
-   {"--warm-capacity", "S", OPTION_INT, &o.warm_capacity, 1, 1e8, NULL, \
+   {"--capacity-warmup", "S", OPTION_INT, &o.warm_capacity, 1, 1e8, NULL, \
     "steps over which the capacity falls from 1                      (default off)"}, \
-   {"--threshold-ema", "D", OPTION_ABOVE, &o.moving, 0, 0.9999, NULL, \
+   {"--threshold-decay", "D", OPTION_ABOVE, &o.moving, 0, 0.9999, NULL, \
     "they follow the top-k's cut-off, with this memory, say 0.99     (default off)"}, \
    {"--seqs", "N", OPTION_INT, &o.seqs, 1, 4096, NULL, \
     "windows of text in a step                                         (default 4)"}, \

@@ -159,7 +159,7 @@ done <<'END'
 --mlp moe --capacity 0.5 --factor 1.5
 --mlp moe --select all --choice expert
 --mlp mode --capacity 0.5
---dropout 0.1 --warm-capacity 10 --threshold-ema 0.9
+--dropout 0.1 --capacity-warmup 10 --threshold-decay 0.9
 END
 # shellcheck disable=SC2086
 status 1 "a gated bypass without the tanh gate" "$lm" train --data text.txt --out no.st $tiny --gated-bypass
