@@ -917,6 +917,10 @@ typedef struct mod_flops {
    there are slots, in top-k mode (where keys are selected apart: with as many pairs as if both were spread evenly). */
 MODDEF mod_result mod_config_flops(const mod_config *cfg, int n_seqs, const int *lengths,
                                    const mod_block_stats *blocks, mod_flops *out, mod_error *err);
+/* The model of cfg's kind and width whose forward pass over `context` tokens costs `flops` (mod_flops.total, top-k mode):
+   *out is *cfg with the depth that comes nearest, as the paper advises, and then with a d_ff, a multiple of 16 away,
+   for the rest. n_layers of cfg is not read; blocks must be NULL. MOD_RESULT_ARG if nothing comes within a block. */
+MODDEF mod_result mod_config_match(const mod_config *cfg, double flops, mod_config *out, mod_error *err);
 
 /* =================================================================================================================
    >>api-train  Training: AdamW, clip groups, warm-up and cosine, gradient accumulation
@@ -5747,6 +5751,37 @@ MODDEF mod_result mod_config_flops(const mod_config *cfg, int n_seqs, const int 
    f.total = f.blocks + f.head;
    *out = f;
    return mod__ok(err);
+}
+
+MODDEF mod_result mod_config_match(const mod_config *cfg, double flops, mod_config *out, mod_error *err)
+{
+   mod_config c = mod_config_resolve(cfg);
+   mod_flops f = {0, 0, 0}, fewer, wider;
+   mod_result result = MOD_RESULT_OK;
+   double steps;
+   int d_ff = c.d_ff;
+   if (c.blocks || !out || !(flops > 0)) return mod__bad(err, "blocks must be NULL, out not, and flops above 0");
+   c.n_layers = 0;
+   do {
+      fewer = f;
+      ++c.n_layers;
+      result = mod_config_flops(&c, 1, &c.context, NULL, &f, err);
+   } while (result == MOD_RESULT_OK && f.total < flops && c.n_layers < MOD__MAX_LAYERS);
+   if (result != MOD_RESULT_OK) return result;
+   if (c.n_layers > 1 && flops - fewer.total < f.total - flops) {
+      --c.n_layers;
+      f = fewer;
+   }
+   c.d_ff += 16;
+   result = mod_config_flops(&c, 1, &c.context, NULL, &wider, err);
+   if (result != MOD_RESULT_OK) return result;
+   steps = floor((flops - f.total) / (wider.total - f.total) + 0.5);
+   if (!(fabs(16 * steps) < d_ff))
+      return mod__bad(err, "no number of blocks of this width has so few or so many FLOPs");
+   *out = *cfg;
+   out->n_layers = c.n_layers;
+   out->d_ff = d_ff + 16 * (int)steps;
+   return mod_config_check(out, err);
 }
 
 /* =================================================================================================================

@@ -295,6 +295,25 @@ static inline uint64_t text_draw(const text_corpus *t, int part, int length, uin
    return position;
 }
 
+/* The position of window `index` of a part's text_windows in an order that the seed shuffles: none comes twice before all
+   have come; then they come again, in another order. TEXT_NONE if there is none. */
+static inline uint64_t text_deal(const text_corpus *t, int part, int length, uint64_t seed, uint64_t index)
+{
+   const uint64_t golden = 0x9e3779b97f4a7c15u;
+   uint64_t position = TEXT_NONE, n = text_windows(t, part, length), x, key, half = 1;
+   if (!n) return TEXT_NONE;
+   key = text__mix(text__mix(seed + golden) + index / n * golden);
+   while ((n - 1) >> half >> half) ++half;
+   /* A Feistel network permutes the numbers of 2 half bits; those from n on are sent on until they fall below it. */
+   x = index % n;
+   do
+      for (uint64_t round = 0, mask = ((uint64_t)1 << half) - 1; round < 4; ++round)
+         x = ((x & mask) << half) | ((x >> half) ^ (text__mix(key + (x & mask) * 4 + round) & mask));
+   while (x >= n);
+   text__find(t, part, length, length, x, &position);
+   return position;
+}
+
 /* The position of window i of n, side by side or further apart, spread evenly over a part. n = text_windows: all of
    them, in order. TEXT_NONE unless i < n <= text_windows and n <= 2^32. */
 static inline uint64_t text_spread(const text_corpus *t, int part, int length, uint64_t i, uint64_t n)

@@ -1,0 +1,331 @@
+/* experiments.c - runs what bench/experiments/plan.txt lists, one after the other
+
+      make experiments DATA=FILE     # FILE: the text that bench/experiments/text.sh makes
+      build/experiments --help
+
+   A finished run is a line of runs.csv, and is not run again: what was stopped goes on. Runs that say full=yes also
+   write their course to curves.csv and keep their model in build/experiments/. The library gives the same bits on every
+   machine with any number of threads, so only the seconds differ from one machine to the next. */
+#include "../examples/common/text.h" /* before any system header */
+#include "../examples/common/options.h"
+#include <sys/stat.h>
+#define MOD_IMPLEMENTATION
+#include "../mod.h"
+#include "lab.h"
+#include "experiments/spec.h"
+
+enum { EVAL_SEQS = 32, VALIDATION_MOST = 512, CURVE_MOST = 64, TEST_MOST = 1024, POINTS = 16, TAIL = 10, TRIAL = 2 };
+static const int shares[TEXT_N_PARTS] = {96, 2, 2};
+
+/* What is measured, a column each. NONE: an empty field. The four of RATES stand beside each other. */
+enum {
+   PARAMS, FLOPS, STEPS, SECONDS, TRAIN, TOPK, CAUSAL, RATES, N_RATES = 4,
+   TEST_TOPK = RATES + N_RATES, TEST_CAUSAL, TEST_CALIBRATED, CALIBRATED_RATES, VALUES = CALIBRATED_RATES + N_RATES
+};
+static const char columns[] = "params,flops_per_token,steps,seconds,train_topk_loss,validation_topk_loss,"
+   "validation_loss,accuracy,precision,recall,share,test_topk_loss,test_loss,test_calibrated_loss,"
+   "calibrated_accuracy,calibrated_precision,calibrated_recall,calibrated_share";
+static const char curve_columns[] = "step,train_topk_loss,validation_loss,accuracy,precision,recall,share,seconds";
+static const double NONE = -1;
+
+static const char *data, *plan = "bench/experiments/plan.txt", *out = "bench/experiments", *stage;
+static int threads = 2, quick, estimate;
+static const option table[] = {
+   {"--data", "FILE", OPTION_TEXT, &data, 0, 0, NULL, "the text, made by bench/experiments/text.sh"},
+   {"--plan", "FILE", OPTION_TEXT, &plan, 0, 0, NULL, "what to run (default bench/experiments/plan.txt)"},
+   {"--out", "DIR", OPTION_TEXT, &out, 0, 0, NULL, "where the CSV files are (default bench/experiments)"},
+   {"--stage", "NAME", OPTION_TEXT, &stage, 0, 0, NULL, "only the lines of this stage"},
+   {"--threads", "N", OPTION_INT, &threads, 1, 256, NULL, "never changes a result (default 2)"},
+   {"--estimate", NULL, OPTION_FLAG, &estimate, 0, 0, NULL, "say how long it would take, and stop"},
+   {"--quick", NULL, OPTION_FLAG, &quick, 0, 0, NULL,
+    "the first run of each line, a few steps of it, on a made-up text:\n"
+    "to see that all works; the numbers mean nothing; needs no --data"}};
+enum { OPTIONS = sizeof table / sizeof table[0] };
+
+static text_corpus text;
+static char hash[17];
+static FILE *csv, *curves;
+
+/* ---- a run ------------------------------------------------------------------------------------------------------- */
+
+/* accuracy, precision, recall of the deciding logits, of a top-k pass; the share that is taken, of a causal one. */
+static void rates(double *to, const mod_path_stats *topk, const mod_path_stats *causal)
+{
+   for (int i = 0; i < N_RATES; ++i) to[i] = NONE;
+   if (topk->decided) {
+      to[0] = (double)topk->agree / (double)topk->tokens;
+      to[1] = topk->predicted ? (double)topk->hits / (double)topk->predicted : 0;
+      to[2] = (double)topk->hits / (double)topk->kept;
+   }
+   if (causal->tokens) to[3] = (double)causal->kept / (double)causal->tokens;
+}
+
+static int most(int windows) { return quick ? 4 : windows; }
+
+static void put(FILE *to, const char *key, const double *v, int n)
+{
+   fputs(key, to);
+   for (int i = 0; i < n; ++i) fprintf(to, v[i] < 0 ? "," : ",%.9g", v[i]);
+   fputc('\n', to);
+   fflush(to);
+}
+
+static int train(lab *l, const char *key, int full, double *v)
+{
+   int steps = l->how.steps, tail = steps - steps / TAIL, counted = 0;
+   double began = lab_seconds(), shown = began, aside = 0, sum = 0;
+   mod_path_stats topk = {0};
+   mod_step_info info;
+   v[TRAIN] = 0;
+   for (int done = 1; done <= steps; ++done) {
+      if (!lab_step(l, &info)) return 0;
+      sum += info.loss;
+      ++counted;
+      for (int b = 0; b < l->cfg.n_layers; ++b) lab_count(&topk, &mod_trainer_forward(l->trainer)->blocks[b]);
+      if (done > tail) v[TRAIN] += info.loss / (steps - tail);
+      if (full && done * POINTS / steps > (done - 1) * POINTS / steps) {
+         lab_result now;
+         double at = lab_seconds(), p[3 + N_RATES + 1] = {done, sum / counted};
+         if (!lab_evaluate(l, TEXT_VALIDATION, MOD_MODE_CAUSAL, most(CURVE_MOST), &now, NULL)) return 0;
+         p[2] = now.loss;
+         rates(p + 3, &topk, &now.all);
+         p[3 + N_RATES] = at - began - aside;
+         put(curves, key, p, 3 + N_RATES + 1);
+         memset(&topk, 0, sizeof topk);
+         sum = counted = 0;
+         aside += lab_seconds() - at;
+      }
+      if (lab_seconds() - shown > 30) {
+         shown = lab_seconds();
+         fprintf(stderr, "   step %d of %d, loss %.3f\n", done, steps, info.loss);
+      }
+   }
+   v[SECONDS] = lab_seconds() - began - aside;
+   return 1;
+}
+
+static int measure(lab *l, const char *key, int full, double *v)
+{
+   lab_result topk, causal;
+   size_t params = 0;
+   if (!train(l, key, full, v)) return 0;
+   mod_model_params(l->model, &params);
+   v[PARAMS] = (double)params; v[STEPS] = l->how.steps;
+   if (!lab_evaluate(l, TEXT_VALIDATION, MOD_MODE_TOPK, most(VALIDATION_MOST), &topk, NULL) ||
+       !lab_evaluate(l, TEXT_VALIDATION, MOD_MODE_CAUSAL, most(VALIDATION_MOST), &causal, NULL))
+      return 0;
+   v[TOPK] = topk.loss; v[CAUSAL] = causal.loss;
+   rates(&v[RATES], &topk.all, &causal.all);
+   if (!full) return 1;
+   char name[512];
+   snprintf(name, sizeof name, "build/experiments/%s.safetensors", key);
+   for (char *at = name; *at; ++at)
+      if (*at == ',') *at = '_';
+   if (mod_save_file(l->model, NULL, name, &l->err) != MOD_RESULT_OK) return lab_failed(name, l->err.message);
+   if (!lab_evaluate(l, TEXT_TEST, MOD_MODE_TOPK, most(TEST_MOST), &topk, NULL) ||
+       !lab_evaluate(l, TEXT_TEST, MOD_MODE_CAUSAL, most(TEST_MOST), &causal, NULL))
+      return 0;
+   v[TEST_TOPK] = topk.loss; v[TEST_CAUSAL] = causal.loss;
+   if (!topk.all.decided) return 1;
+   if (!lab_calibrate(l, TEXT_VALIDATION) ||
+       !lab_evaluate(l, TEXT_TEST, MOD_MODE_TOPK, most(TEST_MOST), &topk, NULL) ||
+       !lab_evaluate(l, TEXT_TEST, MOD_MODE_CAUSAL, most(TEST_MOST), &causal, NULL))
+      return 0;
+   v[TEST_CALIBRATED] = causal.loss;
+   rates(&v[CALIBRATED_RATES], &topk.all, &causal.all);
+   return 1;
+}
+
+/* ---- the plan and the CSV ---------------------------------------------------------------------------------------- */
+
+typedef struct job {
+   spec s;
+   mod_config cfg;
+   double flops; /* per token */
+   int full;
+   char key[320];
+} job;
+static job *jobs;
+static int n_jobs;
+
+static int is_done(const char *key)
+{
+   char line[2048];
+   rewind(csv);
+   while (fgets(line, sizeof line, csv))
+      if (strncmp(line, key, strlen(key)) == 0 && line[strlen(key)] == ',' && strchr(line, '\n')) return 1;
+   return 0;
+}
+
+/* Every combination of the alternatives in a line, the last word's changing fastest. */
+static int add_line(char *line, int number)
+{
+   char *words[64], *name[64], *alternatives[64][32], where[64];
+   int n = 0, n_of[64], combinations = 1;
+   snprintf(where, sizeof where, "%s:%d", "plan", number);
+   for (char *w = strtok(line, " \t\n"); w; w = strtok(NULL, " \t\n")) {
+      if (n == 64) return lab_failed(where, "too many words");
+      words[n++] = w;
+   }
+   for (int w = 0; w < n; ++w) {
+      char *at = strchr(words[w], '=');
+      if (!at) return lab_failed(where, "a word is not key=value");
+      *at = '\0';
+      name[w] = words[w];
+      n_of[w] = 0;
+      for (++at; at; at = strchr(at, ',')) {
+         if (*at == ',') *at++ = '\0';
+         if (n_of[w] == 32) return lab_failed(where, "too many alternatives");
+         alternatives[w][n_of[w]++] = at;
+      }
+      combinations *= n_of[w];
+   }
+   for (int i = 0; i < (quick ? 1 : combinations); ++i) {
+      job j = {0};
+      int left = i, skip = 0, length = snprintf(j.key, sizeof j.key, "%.8s", hash);
+      const char *wrong = NULL;
+      for (int f = 0; f < SPEC_FIELDS; ++f)
+         if (spec_defaults[f]) strcpy(j.s.value[f], spec_defaults[f]);
+      for (int w = n - 1; w >= 0; --w) {
+         const char *value = alternatives[w][left % n_of[w]];
+         int f = 0;
+         left /= n_of[w];
+         while (f < SPEC_FIELDS && strcmp(spec_names[f], name[w]) != 0) ++f;
+         if (strcmp(name[w], "stage") == 0) skip = stage && strcmp(stage, value) != 0;
+         else if (strcmp(name[w], "full") == 0) j.full = strcmp(value, "yes") == 0;
+         else if (f == SPEC_FIELDS || strlen(value) >= sizeof j.s.value[f]) wrong = "an unknown key, or a long value";
+         else strcpy(j.s.value[f], value);
+      }
+      for (int f = 0; f < SPEC_FIELDS; ++f) {
+         if (!*j.s.value[f] && !wrong) wrong = "budget, size, lr and seed must be given";
+         length += snprintf(j.key + length, sizeof j.key - (size_t)length, ",%s", j.s.value[f]);
+      }
+      if (!wrong) wrong = spec_config(&j.s, &j.cfg, &j.flops);
+      if (wrong) return lab_failed(where, wrong);
+      for (int k = 0; k < n_jobs; ++k) skip |= strcmp(jobs[k].key, j.key) == 0;
+      if (skip || is_done(j.key)) continue;
+      job *more = (job *)realloc(jobs, (size_t)(n_jobs + 1) * sizeof *jobs);
+      if (!more) return lab_failed(where, "no memory");
+      jobs = more;
+      jobs[n_jobs++] = j;
+   }
+   return 1;
+}
+
+static int read_plan(void)
+{
+   char line[1024];
+   FILE *f = fopen(plan, "r");
+   int ok = f != NULL, number = 0;
+   if (!f) return lab_failed(plan, strerror(errno));
+   while (ok && fgets(line, sizeof line, f)) {
+      ++number;
+      if (!strncmp(line, "stage=", 6)) ok = add_line(line, number);
+   }
+   fclose(f);
+   return ok;
+}
+
+static FILE *open_csv(const char *name, const char *rest)
+{
+   char path[512];
+   snprintf(path, sizeof path, "%s/%s", out, name);
+   FILE *f = fopen(path, "a+");
+   if (!f) {
+      lab_failed(path, strerror(errno));
+      return NULL;
+   }
+   rewind(f);
+   if (fgetc(f) == EOF) {
+      fputs("text", f);
+      for (int i = 0; i < SPEC_FIELDS; ++i) fprintf(f, ",%s", spec_names[i]);
+      fprintf(f, ",%s\n", rest);
+   }
+   return f;
+}
+
+static void begin(lab *l, const job *j)
+{
+   memset(l, 0, sizeof *l);
+   l->cfg = j->cfg;
+   l->how = spec_train(&j->s, j->flops);
+   if (quick) l->how.steps = 3;
+   l->how.n_threads = threads;
+   l->text = &text;
+   l->eval_seqs = EVAL_SEQS;
+   l->seed = strtoull(j->s.value[SPEC_SEED], NULL, 10);
+}
+
+static double cost(const job *j) { return spec_number(&j->s, SPEC_BUDGET); }
+
+/* FLOPs a second, of the first run that is to come. */
+static double trial(void)
+{
+   lab l;
+   mod_step_info info;
+   double began = lab_seconds(), gone = 0;
+   int steps = 0;
+   begin(&l, &jobs[0]);
+   int ok = lab_make(&l) && lab_step(&l, &info);
+   for (began = lab_seconds(); ok && gone < TRIAL && (!quick || !steps); gone = lab_seconds() - began) {
+      ok = lab_step(&l, &info);
+      ++steps;
+   }
+   lab_end(&l);
+   return ok ? 3 * jobs[0].flops * SPEC_SEQS * SPEC_CONTEXT * steps / gone : 0;
+}
+
+static int open_text(void)
+{
+   static char made_up[1 << 20];
+   text_desc desc = {0};
+   text_error err;
+   uint64_t fnv;
+   memcpy(desc.shares, shares, sizeof shares);
+   for (size_t i = 0; quick && i < sizeof made_up; ++i)
+      made_up[i] = (char)('a' + mod_random_bits(1, 0, i / 3) % (1 + i % 3 * 8));
+   if (data) {
+      desc.paths = &data; desc.n_paths = 1;
+   } else {
+      desc.bytes = made_up; desc.n_bytes = sizeof made_up;
+   }
+   if (!text_open(&text, &desc, &err) || !text_hash(&text, &fnv, &err)) return lab_failed(data, err.message);
+   snprintf(hash, sizeof hash, "%016llx", (unsigned long long)fnv);
+   return 1;
+}
+
+int main(int argc, char **argv)
+{
+   int n_words = 0, asked = option_parse("experiments", table, OPTIONS, argc - 1, argv + 1, NULL, 0, &n_words);
+   double rate, left = 0;
+   if (asked == 0) option_help(stdout, table, OPTIONS);
+   if (asked <= 0) return asked == 0 ? 0 : 2;
+   if (!data && !quick) return lab_failed("no text", "say --data FILE, or --quick"), 2;
+   mkdir("build/experiments", 0777);
+   if (!open_text() || !(csv = open_csv("runs.csv", columns)) || !(curves = open_csv("curves.csv", curve_columns)) ||
+       !read_plan())
+      return 2;
+   for (int i = 0; i < n_jobs; ++i) left += cost(&jobs[i]);
+   if (n_jobs == 0) return puts("All runs of the plan are done."), 0;
+   if ((rate = trial()) <= 0) return 2;
+   printf("%d runs to do, %.3g FLOPs of training. At %.0f GFLOP/s, as a short trial says: %.0f minutes.\n", n_jobs,
+          left, rate / 1e9, left / rate / 60);
+   for (int i = 0; i < n_jobs && !estimate; ++i) {
+      lab l;
+      double v[VALUES];
+      for (int k = 0; k < VALUES; ++k) v[k] = NONE;
+      v[FLOPS] = jobs[i].flops;
+      begin(&l, &jobs[i]);
+      int ok = lab_make(&l) && measure(&l, jobs[i].key, jobs[i].full, v);
+      lab_end(&l);
+      if (!ok) return 2;
+      put(csv, jobs[i].key, v, VALUES);
+      left -= cost(&jobs[i]);
+      rate = cost(&jobs[i]) / v[SECONDS];
+      printf("%s: %.4f nats a byte, %.0f s; %d runs left, some %.0f minutes\n", jobs[i].key, v[CAUSAL], v[SECONDS],
+             n_jobs - i - 1, left / rate / 60);
+      fflush(stdout);
+   }
+   text_close(&text);
+   return 0;
+}
