@@ -62,7 +62,7 @@ endif
 # `make test` builds on all cores even without -j: most of its time is building.
 CORES := $(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),2)
 
-.PHONY: all run variants programs test check bench learn clean help FORCE
+.PHONY: all run variants programs test check bench learn experiments clean help FORCE
 .DELETE_ON_ERROR:
 
 all: $(EXAMPLES)
@@ -74,11 +74,11 @@ run: $(BUILD)/lm
 variants: $(VARIANTS)
 	@sh examples/variants/table.sh $(BUILD)/variants $(if $(QUICK),--quick) $(OPTIONS)
 
-programs: $(TESTS) $(HASHES) $(BUILD)/lm $(BUILD)/sensor $(VARIANTS)
+programs: $(TESTS) $(HASHES) $(BUILD)/lm $(BUILD)/sensor $(BUILD)/experiments $(VARIANTS)
 
 test:
 	@$(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(CORES)) programs
-	@CC="$(CC)" CXX="$(CXX)" JOBS=$(CORES) sh tests/run.sh $(SKIPS) $(TESTS) $(HASHES) tests/docs.sh tests/lm.sh tests/variants.sh
+	@CC="$(CC)" CXX="$(CXX)" JOBS=$(CORES) sh tests/run.sh $(SKIPS) $(TESTS) $(HASHES) tests/docs.sh tests/lm.sh tests/variants.sh tests/experiments.sh
 
 check:
 	@bash tests/check.sh
@@ -102,6 +102,16 @@ learn: $(BUILD)/learn
 	@OMP_WAIT_POLICY=$${OMP_WAIT_POLICY:-passive} ./$(BUILD)/learn --data '$(DATA)' $(LEARN)
 endif
 
+# The paper's figures at a small scale: hours. Stopped, it goes on; it says first how long it will take.
+ifeq ($(DATA),)
+experiments:
+	@echo 'skipped: make experiments needs a text, DATA=FILE: sh bench/experiments/text.sh makes it of the archive in'
+	@echo '         Debian'"'"'s package linux-source'
+else
+experiments: $(BUILD)/experiments
+	@OMP_WAIT_POLICY=$${OMP_WAIT_POLICY:-passive} ./$(BUILD)/experiments --data '$(DATA)' $(EXPERIMENTS)
+endif
+
 clean:
 	rm -rf $(BUILD)
 
@@ -117,6 +127,8 @@ help:
 	@echo '             (BENCH=full: all shapes; ROWS=gemm: one row; SHAPES=1: a line for each shape;'
 	@echo '             LLMC=DIR: a checkout of llm.c as a peer)'
 	@echo 'make learn DATA=FILE   the slower learning check, on tinyshakespeare, see docs/results.md; goes on if stopped'
+	@echo 'make experiments DATA=FILE   the runs behind the figures of docs/results.md: hours; goes on if stopped'
+	@echo '             (EXPERIMENTS=--estimate: only says how long)'
 	@echo 'make clean   removes $(BUILD)/'
 	@echo 'Settings: CC=clang  CXX=clang++  CFLAGS=-O3  OPENMP= (off)  CORES=1'
 
@@ -153,5 +165,5 @@ $(VARIANTS): $(BUILD)/variants/%: examples/variants/%.c $(BUILD)/variants/librar
 $(BUILD)/%: examples/%.c mod.h $(wildcard examples/*.h examples/common/*.h) $(BUILD)/flags
 	$(CC) $(STD) $(CFLAGS) $(WARN) $(OPENMP) $< -o $@ $(LDFLAGS) $(LDLIBS)
 
-$(BUILD)/%: bench/%.c mod.h $(wildcard examples/common/*.h) $(BUILD)/flags
+$(BUILD)/%: bench/%.c mod.h $(wildcard bench/*.h bench/experiments/*.h examples/common/*.h) $(BUILD)/flags
 	$(CC) $(STD) $(CFLAGS) $(WARN) $(OPENMP) $< -o $@ $(LDFLAGS) $(LDLIBS)

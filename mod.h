@@ -5756,32 +5756,35 @@ MODDEF mod_result mod_config_flops(const mod_config *cfg, int n_seqs, const int 
 MODDEF mod_result mod_config_match(const mod_config *cfg, double flops, mod_config *out, mod_error *err)
 {
    mod_config c = mod_config_resolve(cfg);
-   mod_flops f = {0, 0, 0}, fewer, wider;
-   mod_result result = MOD_RESULT_OK;
+   mod_flops f = {0, 0, 0}, other;
+   mod_result result;
+   int d_ff = c.d_ff, step = d_ff > 16 ? -16 : 16; /* from there to a d_ff that is legal too */
    double steps;
-   int d_ff = c.d_ff;
    if (c.blocks || !out || !(flops > 0)) return mod__bad(err, "blocks must be NULL, out not, and flops above 0");
    c.n_layers = 0;
    do {
-      fewer = f;
+      other = f;
       ++c.n_layers;
       result = mod_config_flops(&c, 1, &c.context, NULL, &f, err);
    } while (result == MOD_RESULT_OK && f.total < flops && c.n_layers < MOD__MAX_LAYERS);
    if (result != MOD_RESULT_OK) return result;
-   if (c.n_layers > 1 && flops - fewer.total < f.total - flops) {
+   if (c.n_layers > 1 && flops - other.total < f.total - flops) {
       --c.n_layers;
-      f = fewer;
+      f = other;
    }
-   c.d_ff += 16;
-   result = mod_config_flops(&c, 1, &c.context, NULL, &wider, err);
+   c.d_ff = d_ff + step;
+   result = mod_config_flops(&c, 1, &c.context, NULL, &other, err);
    if (result != MOD_RESULT_OK) return result;
-   steps = floor((flops - f.total) / (wider.total - f.total) + 0.5);
+   steps = floor((flops - f.total) / (other.total - f.total) + 0.5);
    if (!(fabs(16 * steps) < d_ff))
       return mod__bad(err, "no number of blocks of this width has so few or so many FLOPs");
+   c.d_ff = d_ff + step * (int)steps;
+   result = mod_config_check(&c, err);
+   if (result != MOD_RESULT_OK) return result;
    *out = *cfg;
    out->n_layers = c.n_layers;
-   out->d_ff = d_ff + 16 * (int)steps;
-   return mod_config_check(out, err);
+   out->d_ff = c.d_ff;
+   return result;
 }
 
 /* =================================================================================================================

@@ -4,7 +4,7 @@
       build/experiments --help
 
    A finished run is a line of runs.csv, and is not run again: what was stopped goes on. Runs that say full=yes also
-   write their course to curves.csv and keep their model in build/experiments/. The library gives the same bits on every
+   write their course to curves.csv and keep their model in build/models/. The library gives the same bits on every
    machine with any number of threads, so only the seconds differ from one machine to the next. */
 #include "../examples/common/text.h" /* before any system header */
 #include "../examples/common/options.h"
@@ -72,7 +72,7 @@ static void put(FILE *to, const char *key, const double *v, int n)
 
 static int train(lab *l, const char *key, int full, double *v)
 {
-   int steps = l->how.steps, tail = steps - steps / TAIL, counted = 0;
+   int steps = l->how.steps, tail = steps - (steps + TAIL - 1) / TAIL, counted = 0;
    double began = lab_seconds(), shown = began, aside = 0, sum = 0;
    mod_path_stats topk = {0};
    mod_step_info info;
@@ -118,7 +118,7 @@ static int measure(lab *l, const char *key, int full, double *v)
    rates(&v[RATES], &topk.all, &causal.all);
    if (!full) return 1;
    char name[512];
-   snprintf(name, sizeof name, "build/experiments/%s.safetensors", key);
+   snprintf(name, sizeof name, "build/models/%s.safetensors", key);
    for (char *at = name; *at; ++at)
       if (*at == ',') *at = '_';
    if (mod_save_file(l->model, NULL, name, &l->err) != MOD_RESULT_OK) return lab_failed(name, l->err.message);
@@ -148,12 +148,17 @@ typedef struct job {
 static job *jobs;
 static int n_jobs;
 
+/* Is the run's line there, whole? */
 static int is_done(const char *key)
 {
    char line[2048];
    rewind(csv);
-   while (fgets(line, sizeof line, csv))
-      if (strncmp(line, key, strlen(key)) == 0 && line[strlen(key)] == ',' && strchr(line, '\n')) return 1;
+   while (fgets(line, sizeof line, csv)) {
+      int commas = 0;
+      if (strncmp(line, key, strlen(key)) != 0) continue;
+      for (const char *at = line + strlen(key); *at; ++at) commas += *at == ',';
+      if (commas == VALUES) return 1;
+   }
    return 0;
 }
 
@@ -235,12 +240,14 @@ static FILE *open_csv(const char *name, const char *rest)
       lab_failed(path, strerror(errno));
       return NULL;
    }
+   int last = EOF;
    rewind(f);
-   if (fgetc(f) == EOF) {
+   for (int c; (c = fgetc(f)) != EOF;) last = c;
+   if (last == EOF) {
       fputs("text", f);
       for (int i = 0; i < SPEC_FIELDS; ++i) fprintf(f, ",%s", spec_names[i]);
       fprintf(f, ",%s\n", rest);
-   }
+   } else if (last != '\n') fputc('\n', f); /* it was stopped in the middle of a line */
    return f;
 }
 
@@ -301,7 +308,7 @@ int main(int argc, char **argv)
    if (asked == 0) option_help(stdout, table, OPTIONS);
    if (asked <= 0) return asked == 0 ? 0 : 2;
    if (!data && !quick) return lab_failed("no text", "say --data FILE, or --quick"), 2;
-   mkdir("build/experiments", 0777);
+   mkdir("build/models", 0777);
    if (!open_text() || !(csv = open_csv("runs.csv", columns)) || !(curves = open_csv("curves.csv", curve_columns)) ||
        !read_plan())
       return 2;

@@ -58,8 +58,8 @@ static const char *const part_names[] = {"train", "validation", "test", "all", N
 /* What was asked for; 0 or NULL where nothing was. */
 static struct {
    option_list data;
-   const char *out, *resume, *prompt, *text, *svg, *csv, *word[1];
-   int layers, width, heads, context, every, gate, causal, dense, seqs, steps, threads, keep, calibrate, stream;
+   const char *out, *resume, *prompt, *text, *svg, *csv, *flops_of, *word[1];
+   int layers, width, heads, context, d_ff, every, gate, causal, dense, seqs, steps, threads, keep, calibrate, stream;
    int select, gated_bypass, mlp, experts, choice, choices, warm_capacity;
    int task, tokens, top_k, part, windows, columns, topk, tensors, n_words;
    double capacity, kv_capacity, factor, dropout, moving, lr, seconds, save_every, temperature, top_p;
@@ -110,6 +110,22 @@ static void set_task_defaults(void)
     "of attention                                                      (default 3)"}, \
    {"--context", "N", OPTION_INT, &o.context, 2, 1 << 20, NULL, \
     "bytes that it sees at most                                      (default 128)"}, \
+   {"--d-ff", "N", OPTION_INT, &o.d_ff, 1, 1 << 18, NULL, \
+    "inner width of an MLP                                      (default 4 widths)"}, \
+   OPTIONS_ROUTING, \
+   {"--dropout", "P", OPTION_REAL, &o.dropout, 0, 0.99, NULL, \
+    "in training                                                       (default 0)"}, \
+   {"--capacity-warmup", "S", OPTION_INT, &o.warm_capacity, 1, 1e8, NULL, \
+    "steps over which the capacity falls from 1                      (default off)"}, \
+   {"--threshold-decay", "D", OPTION_ABOVE, &o.moving, 0, 0.9999, NULL, \
+    "they follow the top-k's cut-off, with this memory, say 0.99     (default off)"}, \
+   {"--seqs", "N", OPTION_INT, &o.seqs, 1, 4096, NULL, \
+    "windows of text in a step                                         (default 4)"}, \
+   {"--lr", "X", OPTION_ABOVE, &o.lr, 0, 10, NULL, \
+    "highest learning rate                                          (default 0.01)"}, \
+   {"--seed", "N", OPTION_COUNT, &o.seed, 0, 0, NULL, \
+    "of weights, windows and sampling                                  (default 1)"}
+#define OPTIONS_ROUTING \
    {"--capacity", "C", OPTION_ABOVE, &o.capacity, 0, 1, NULL, \
     "share of the tokens that a routed block takes, at most 1      (default 0.125)"}, \
    {"--every", "N", OPTION_INT, &o.every, 1, MAX_LAYERS, NULL, \
@@ -139,19 +155,7 @@ static void set_task_defaults(void)
    {"--choices", "N", OPTION_INT, &o.choices, 1, 2, NULL, \
     "experts of a token, if it chooses                                 (default 1)"}, \
    {"--factor", "F", OPTION_ABOVE, &o.factor, 0, 64, NULL, \
-    "capacity factor of moe: its slots for each choice                 (default 1)"}, \
-   {"--dropout", "P", OPTION_REAL, &o.dropout, 0, 0.99, NULL, \
-    "in training                                                       (default 0)"}, \
-   {"--capacity-warmup", "S", OPTION_INT, &o.warm_capacity, 1, 1e8, NULL, \
-    "steps over which the capacity falls from 1                      (default off)"}, \
-   {"--threshold-decay", "D", OPTION_ABOVE, &o.moving, 0, 0.9999, NULL, \
-    "they follow the top-k's cut-off, with this memory, say 0.99     (default off)"}, \
-   {"--seqs", "N", OPTION_INT, &o.seqs, 1, 4096, NULL, \
-    "windows of text in a step                                         (default 4)"}, \
-   {"--lr", "X", OPTION_ABOVE, &o.lr, 0, 10, NULL, \
-    "highest learning rate                                          (default 0.01)"}, \
-   {"--seed", "N", OPTION_COUNT, &o.seed, 0, 0, NULL, \
-    "of weights, windows and sampling                                  (default 1)"}
+    "capacity factor of moe: its slots for each choice                 (default 1)"}
 #define OPTIONS_SAMPLE \
    {"--prompt", "TEXT", OPTION_TEXT, &o.prompt, 0, 0, NULL, \
     "what to go on from; - reads it from standard input\n" \
@@ -217,6 +221,10 @@ static const option routes_options[] = {
     "as in training: each block takes its k best, looking ahead"},
    {"--svg", "FILE", OPTION_TEXT, &o.svg, 0, 0, NULL, "draw it into this file instead"},
    {"--csv", "FILE", OPTION_TEXT, &o.csv, 0, 0, NULL, "the router's scores as numbers; - is standard output"}};
+static const option match_options[] = {
+   {"--flops-of", "M", OPTION_TEXT, &o.flops_of, 0, 0, NULL,
+    "a model's file; or BLOCKSxWIDTH, such as 6x48: a dense model with otherwise\nthe defaults of lm train"},
+   OPTIONS_ROUTING};
 static const option info_options[] = {
    {"--tensors", NULL, OPTION_FLAG, &o.tensors, 0, 0, NULL, "list them: name, type, shape"}};
 
@@ -362,15 +370,14 @@ static int make_tape(lm *m)
    return m->tape ? 1 : failed("memory", &err);
 }
 
-/* What the options say of the model and its training, but for the number of steps. */
-static int make_model(lm *m)
+/* What the options say of a model. */
+static int make_config(lm *m)
 {
-   mod_error err;
    if ((o.experts || o.choice || o.choices || o.factor > 0) && o.mlp != MOD_MLP_MOE && o.mlp != MOD_MLP_MODE)
       return failed_file("--experts, --choice, --choices and --factor", "need --mlp moe or mode");
    if (o.dense && o.select) return failed_file("--dense and --select", "cannot be both: --dense is --select all");
    m->cfg.vocab_size = VOCAB; m->cfg.context = o.context; m->cfg.n_layers = o.layers;
-   m->cfg.d_model = o.width; m->cfg.n_heads = o.heads;
+   m->cfg.d_model = o.width; m->cfg.n_heads = o.heads; m->cfg.d_ff = o.d_ff;
    m->cfg.capacity = o.capacity; m->cfg.gate = o.gate; m->cfg.causal = o.causal;
    m->cfg.route_first = m->cfg.route_every = o.every;
    m->cfg.select = o.dense ? MOD_SELECT_ALL : o.select;
@@ -379,6 +386,14 @@ static int make_model(lm *m)
    m->cfg.kv_capacity = o.kv_capacity;
    m->cfg.mlp = o.mlp; m->cfg.n_experts = o.experts; m->cfg.capacity_factor = o.factor;
    m->cfg.choice = o.choice; m->cfg.choices = o.choices;
+   return 1;
+}
+
+/* What they say of a model and its training, but for the number of steps. */
+static int make_model(lm *m)
+{
+   mod_error err;
+   if (!make_config(m)) return 0;
    m->how.dropout = o.dropout; m->how.capacity_warmup = o.warm_capacity; m->how.threshold_decay = o.moving;
    m->how.n_seqs = o.seqs;
    m->how.lr = o.lr; m->how.weight_decay = 0.1; m->how.clip_norm = 1;
@@ -1404,6 +1419,47 @@ static int lm_info(lm *m)
    return EXIT_SUCCESS;
 }
 
+static double flops_a_byte(const mod_config *cfg)
+{
+   mod_flops flops;
+   mod_error err;
+   return mod_config_flops(cfg, 1, &cfg->context, NULL, &flops, &err) == MOD_RESULT_OK ? flops.total / cfg->context : 0;
+}
+
+/* The model of the routing asked for that has the width of another, and the FLOPs of its forward pass. */
+static int lm_match(lm *m)
+{
+   mod_config of, cfg;
+   mod_plan plan[2];
+   mod_error err;
+   number a, b;
+   int end = 0, dense = o.flops_of && sscanf(o.flops_of, "%dx%d%n", &o.layers, &o.width, &end) == 2 && !o.flops_of[end];
+   if (!o.flops_of) return failed_file("match", "say --flops-of MODEL, or BLOCKSxWIDTH"), EXIT_USAGE;
+   if (!dense && !open_model(m, o.flops_of)) return EXIT_FAILURE;
+   of = m->cfg;
+   m->cfg = (mod_config){0};
+   if (!make_config(m)) return EXIT_USAGE;
+   cfg = m->cfg;
+   if (dense) {
+      of = cfg;
+      make_dense(&of);
+   }
+   cfg.d_model = of.d_model; cfg.n_heads = of.n_heads; cfg.context = of.context;
+   if (mod_model_plan(&of, NULL, &plan[0], &err) != MOD_RESULT_OK ||
+       mod_config_match(&cfg, flops_a_byte(&of) * of.context, &cfg, &err) != MOD_RESULT_OK ||
+       mod_model_plan(&cfg, NULL, &plan[1], &err) != MOD_RESULT_OK)
+      return failed("match", &err), EXIT_FAILURE;
+   for (int i = 0; i < 2; ++i) {
+      const mod_config c = mod_config_resolve(i ? &cfg : &of);
+      printf("%-9s %d blocks of width %d, MLPs of width %d: %s FLOPs a byte forward, %s parameters\n",
+             i ? "matched" : "given", c.n_layers, c.d_model, c.d_ff, grouped(a, flops_a_byte(&c)),
+             grouped(b, (double)plan[i].n_params));
+   }
+   printf("\nnext      lm train --layers %d --width %d --heads %d --context %d --d-ff %d, and the options of this command\n"
+          "          but --flops-of\n", cfg.n_layers, cfg.d_model, cfg.n_heads, cfg.context, cfg.d_ff);
+   return EXIT_SUCCESS;
+}
+
 /* Everything in one go, on the text of this checkout or another: what `make run` does. */
 static int lm_run(lm *m)
 {
@@ -1462,6 +1518,7 @@ static const struct command {
    {"eval", "MODEL", "its loss with top-k and causally, and how well it foretells its routes", lm_eval,
     TABLE(eval_options)},
    {"routes", "MODEL", "draws which token goes through which block", lm_routes, TABLE(routes_options)},
+   {"match", NULL, "which depth gives a routed model the FLOPs of another", lm_match, TABLE(match_options)},
    {"info", "MODEL", "what a file holds, what it costs, where it comes from", lm_info, TABLE(info_options)},
    {"run", NULL, "all of it in a minute: train, evaluate, sample, draw; keeps nothing by itself", lm_run,
     TABLE(run_options)}};

@@ -44,13 +44,32 @@ awk 'BEGIN {
 }' >text.txt
 tiny="--layers 2 --width 16 --heads 2 --context 32 --seqs 2 --threads 1"
 
+# ---- match: the options it prints make a model of the FLOPs asked for ----
+what="match"
+status 0 "match a size" "$lm" match --flops-of 4x48 --capacity 0.25
+says '^given *4 blocks of width 48' out
+says '^matched' out
+flops=$(sed -n 's/^matched.*: \([0-9,]*\) FLOPs.*/\1/p' out)
+options=$(sed -n 's/^next *lm train \(.*\), and.*/\1/p' out)
+status 0 "train what match says" "$lm" train --data text.txt --out matched.safetensors --steps 1 --capacity 0.25 $options
+status 0 "info of it" "$lm" info matched.safetensors
+says "FLOPs a byte forward *$flops " out
+status 0 "match a file" "$lm" match --flops-of matched.safetensors --capacity 0.25
+says "^given.*: $flops FLOPs" out
+says "^matched.*: $flops FLOPs" out
+status 2 "match without a model" "$lm" match
+status 1 "match a model that is not there" "$lm" match --flops-of nothing.safetensors
+status 1 "match a width that its heads do not divide" "$lm" match --flops-of 1x2
+says 'n_heads' err
+rm -f matched.safetensors
+
 # ---- help and bad words ----
 status 0 "--help" "$lm" --help
 says 'lm train' out
 status 2 "no command" "$lm"
 status 2 "an unknown command" "$lm" tarin
 says "unknown command 'tarin'" err
-for command in train sample eval routes info run; do
+for command in train sample eval routes match info run; do
    status 0 "$command --help" "$lm" $command --help
    says '^lm '$command out
    says 'Exit status' out

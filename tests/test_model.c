@@ -1328,6 +1328,51 @@ static void test_nan(void)
    }
 }
 
+/* ---------------------------------------------------------------------------------------------------------------------
+   A model with given FLOPs: no other depth comes nearer, and d_ff makes up for the rest */
+
+static double flops_of(mod_config c, int n_layers, int d_ff)
+{
+   mod_flops f;
+   c.n_layers = n_layers; c.d_ff = d_ff;
+   return mod_config_flops(&c, 1, &c.context, NULL, &f, NULL) == MOD_RESULT_OK ? f.total : -1;
+}
+
+static void test_match(void)
+{
+   static const int mlps[] = {MOD_MLP_PLAIN, MOD_MLP_MOE, MOD_MLP_MODE};
+   int deeper = 0, same = 0;
+   for (int round = 0; round < 200; ++round) {
+      mod_config c = {0}, found;
+      c.vocab_size = 64; c.context = 48; c.d_model = 16 * (1 + round % 4); c.n_heads = 1 + round % 2;
+      c.select = round % 5 == 4 ? MOD_SELECT_ALL : MOD_SELECT_LEARNED;
+      c.mlp = mlps[round % 3];
+      if (c.mlp == MOD_MLP_MODE) c.select = 0;
+      c.capacity = round % 7 ? 0.125 * (round % 7) : 1;
+      c.route_first = c.route_every = 1 + round % 3;
+      int d_ff = 4 * c.d_model;
+      double flops = flops_of(c, 2, d_ff) * (1 + test_below(1000) / 100.0), left;
+      if (!CHECK(mod_config_match(&c, flops, &found, NULL) == MOD_RESULT_OK)) continue;
+      left = fabs(flops_of(c, found.n_layers, d_ff) - flops);
+      for (int n = 1; n < found.n_layers + 8; ++n)
+         CHECKF(fabs(flops_of(c, n, d_ff) - flops) >= left, "round %d: %d blocks, not %d", round, n, found.n_layers);
+      left = fabs(flops_of(c, found.n_layers, found.d_ff) - flops);
+      for (int d = found.d_ff - 16; d <= found.d_ff + 16; d += 32)
+         CHECKF(d < 1 || fabs(flops_of(c, found.n_layers, d) - flops) >= left, "round %d: d_ff %d", round, d);
+      deeper += found.n_layers > 2;
+      same += found.d_ff == d_ff;
+      found.n_layers = c.n_layers; found.d_ff = c.d_ff;
+      CHECK(memcmp(&found, &c, sizeof c) == 0); /* the rest is as it was */
+   }
+   CHECKF(deeper > 150 && same > 20 && same < 180, "%d deeper, %d with the same d_ff", deeper, same);
+   /* By hand: the FLOPs of the model itself give that model. */
+   mod_config c = {0}, found;
+   c.vocab_size = 256; c.context = 256; c.d_model = 64; c.n_heads = 2;
+   for (int n = 1; n < 20; ++n)
+      CHECK(mod_config_match(&c, flops_of(c, n, 256), &found, NULL) == MOD_RESULT_OK && found.n_layers == n &&
+            found.d_ff == 256);
+}
+
 int main(void)
 {
    fill_batch();
@@ -1344,6 +1389,7 @@ int main(void)
    test_stochastic();
    test_statistics();
    test_nan();
+   test_match();
    CHECKF(wrong_peaks == 0, "%d of %d runs", wrong_peaks, n_runs);
    CHECKF(wrong_flops == 0, "%d of %d runs", wrong_flops, n_runs);
    CHECKF(n_runs > 1400, "%d", n_runs);

@@ -2388,6 +2388,36 @@ static void row_mod_forward_logits(void)
    }
 }
 
+static void row_mod_config_match(void)
+{
+   mod_config bad = cfg, found, most = huge_config();
+   static const double wrong[] = {0, -1, 1, 1e300};
+   static const mod_block_config blocks[16] = {{0}};
+   watch_out(&found, sizeof found);
+   REFUSED(MOD_RESULT_CONFIG, mod_config_match(NULL, 1e6, &found, e));
+   REFUSED(MOD_RESULT_ARG, mod_config_match(&cfg, 1e6, NULL, e));
+   for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; ++i)
+      REFUSED(MOD_RESULT_ARG, mod_config_match(&cfg, wrong[i], &found, e));
+   REFUSED(MOD_RESULT_ARG, mod_config_match(&cfg, nan(""), &found, e));
+   REFUSED(MOD_RESULT_ARG, mod_config_match(&cfg, HUGE_VAL, &found, e));
+   bad.blocks = blocks;
+   REFUSED(MOD_RESULT_ARG, mod_config_match(&bad, 1e6, &found, e));
+   bad = cfg;
+   bad.d_model = 0;
+   REFUSED(MOD_RESULT_CONFIG, mod_config_match(&bad, 1e6, &found, e));
+   unwatch();
+   bad = cfg;
+   bad.n_layers = -1; /* is not read */
+   ACCEPTED(mod_config_match(&bad, 1e6, &found, e));
+   ACCEPTED(mod_config_match(&bad, 1e6, &bad, e));
+   CHECK(bad.n_layers == found.n_layers && bad.d_ff == found.d_ff);
+   mod_flops f;
+   CHECK(mod_config_flops(&most, 1, &most.context, NULL, &f, NULL) == MOD_RESULT_OK);
+   ACCEPTED(mod_config_match(&most, f.total, &found, e));
+   CHECK(found.n_layers == most.n_layers);
+   REFUSED(MOD_RESULT_ARG, mod_config_match(&most, 2 * f.total, &found, e)); /* more blocks than there may be */
+}
+
 static void row_mod_config_flops(void)
 {
    static const int lengths[2] = {4, 3}, wrong[4][2] = {{-1, 4}, {4, 5}, {INT32_MIN, 0}, {0, INT32_MAX}};
@@ -3576,7 +3606,8 @@ static const row rows[] = {
    ROW(mod_model_plan), ROW(mod_model_init), ROW(mod_model_create), ROW(mod_model_destroy),
    ROW(mod_model_randomize), ROW(mod_model_config), ROW(mod_model_params), ROW(mod_model_thresholds),
    ROW(mod_model_param_count), ROW(mod_model_param), ROW(mod_model_find), ROW(mod_forward_plan),
-   ROW(mod_model_forward), ROW(mod_forward_logits), ROW(mod_config_flops), ROW(mod_train_resolve), ROW(mod_train_lr),
+   ROW(mod_model_forward), ROW(mod_forward_logits), ROW(mod_config_flops), ROW(mod_config_match),
+   ROW(mod_train_resolve), ROW(mod_train_lr),
    ROW(mod_adamw),
    ROW(mod_trainer_init), ROW(mod_trainer_create), ROW(mod_trainer_destroy), ROW(mod_train_step),
    ROW(mod_train_accumulate), ROW(mod_train_update), ROW(mod_trainer_forward), ROW(mod_trainer_grads),

@@ -118,6 +118,24 @@ static void every_start(const text_corpus *t, const int *owner, int length)
    }
 }
 
+/* Dealt: in each round every window comes once, and where it should lie. */
+static void every_deal(const text_corpus *t, const int *owner, int length)
+{
+   static int seen[MAX_TEXT];
+   for (int part = 0; part < 3; ++part) {
+      uint64_t n = text_windows(t, part, length), wrong = 0;
+      memset(seen, 0, sizeof seen);
+      for (uint64_t i = 0; i < 3 * n; ++i) {
+         uint64_t p = text_deal(t, part, length, 11, i);
+         if (p >= t->n_bytes || owner[p] % 3 != part || owner[p + (uint64_t)length] != owner[p]) ++wrong;
+         else wrong += seen[p]++ != (int)(i / n);
+      }
+      for (uint64_t i = 0; i < n; ++i) wrong += seen[text_spread(t, part, length, i, n)] != 3;
+      CHECKF(!wrong, "part %d length %d: %d of %d wrong", part, length, (int)wrong, (int)n);
+      if (!n) CHECK(text_deal(t, part, length, 11, 0) == TEXT_NONE);
+   }
+}
+
 static void splits(void)
 {
    static const int shares[][3] = {{90, 5, 5}, {18, 1, 1}, {1, 0, 0}, {0, 1, 0}, {1, 1, 1}, {7, 0, 3}, {0, 3, 5}};
@@ -144,7 +162,10 @@ static void splits(void)
             for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; ++l) {
                every_window(&t, owner, lengths[l]);
                every_tile(&t, owner, lengths[l]);
-               if (h < 2 || h == 4) every_start(&t, owner, lengths[l]);
+               if (h < 2 || h == 4) {
+                  every_start(&t, owner, lengths[l]);
+                  every_deal(&t, owner, lengths[l]);
+               }
             }
             text_close(&t);
             text_close(&t);
@@ -176,6 +197,39 @@ static void cuts(void)
          double ideal = 890.0 / (double)n * (double)i, p = (double)text_spread(&t, TEXT_TRAIN, 10, i, n);
          CHECK(p <= ideal && p > ideal - 10);
       }
+   text_close(&t);
+}
+
+/* Shuffled: where one window went says nothing about the next, the next round, or the next seed. Then known values. */
+static void deals(void)
+{
+   enum { N = 1000, CELLS = 5 };
+   static int pair[3][CELLS * CELLS];
+   text_desc desc = in_memory(N + 1);
+   desc.shares[0] = 1;
+   text_corpus t;
+   CHECK(text_open(&t, &desc, NULL) && text_windows(&t, 0, 1) == N);
+   for (uint64_t i = 0; i < 50 * N; ++i) {
+      uint64_t other[3] = {text_deal(&t, 0, 1, 5, i + 1), text_deal(&t, 0, 1, 5, i + N), text_deal(&t, 0, 1, 6, i)};
+      for (int k = 0; k < 3; ++k) ++pair[k][text_deal(&t, 0, 1, 5, i) * CELLS / N * CELLS + other[k] * CELLS / N];
+   }
+   for (int k = 0; k < 3; ++k) {
+      double chi = 0;
+      for (int i = 0; i < CELLS * CELLS; ++i) chi += (pair[k][i] - 2000) * (pair[k][i] - 2000) / 2000.0;
+      CHECKF(chi > 1 && chi < 60, "chi-squared %g of 16 to 24", chi);
+   }
+   static const uint64_t known[] = {527, 562, 594, 613, 390, 303, 440, 721};
+   uint64_t got[8];
+   for (int i = 7; i >= 0; --i) got[i] = text_deal(&t, 0, 1, (uint64_t)(i / 4) << 60, (uint64_t)i << 8 * (i % 4));
+   CHECKF(!memcmp(known, got, sizeof got), "%d, %d, %d, %d, %d, %d, %d, %d", (int)got[0], (int)got[1], (int)got[2],
+          (int)got[3], (int)got[4], (int)got[5], (int)got[6], (int)got[7]);
+
+   /* Up to 2^62 windows; the corpus is made up. */
+   for (int bits = 0; bits <= 62; ++bits) {
+      t.files[0].at[1] = t.files[0].at[2] = t.files[0].at[3] = ((uint64_t)1 << bits) + 1;
+      uint64_t p = text_deal(&t, 0, 1, 5, 0);
+      CHECKF(p >> bits == 0 && (bits < 8 || p != text_deal(&t, 0, 1, 6, 0)), "2^%d windows", bits);
+   }
    text_close(&t);
 }
 
@@ -416,6 +470,7 @@ int main(void)
    splits();
    cuts();
    draws();
+   deals();
    same();
    errors();
    huge();
