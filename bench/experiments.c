@@ -29,13 +29,15 @@ static const char curve_columns[] = "step,train_topk_loss,validation_loss,accura
 static const double NONE = -1;
 
 static const char *data, *plan = "bench/experiments/plan.txt", *out = "bench/experiments", *stage;
-static int threads = 2, quick, estimate;
+static int threads = 2, quick, estimate, speed;
 static const option table[] = {
    {"--data", "FILE", OPTION_TEXT, &data, 0, 0, NULL, "the text, made by bench/experiments/text.sh"},
    {"--plan", "FILE", OPTION_TEXT, &plan, 0, 0, NULL, "what to run (default bench/experiments/plan.txt)"},
    {"--out", "DIR", OPTION_TEXT, &out, 0, 0, NULL, "where the CSV files are (default bench/experiments)"},
    {"--stage", "NAME", OPTION_TEXT, &stage, 0, 0, NULL, "only the lines of this stage"},
    {"--threads", "N", OPTION_INT, &threads, 1, 256, NULL, "never changes a result (default 2)"},
+   {"--speed", NULL, OPTION_FLAG, &speed, 0, 0, NULL,
+    "time the first seed's models instead, taking turns: training steps and, of\nthose that full=yes has kept, decoding, into speed.csv; on an idle machine"},
    {"--estimate", NULL, OPTION_FLAG, &estimate, 0, 0, NULL, "say how long it would take, and stop"},
    {"--quick", NULL, OPTION_FLAG, &quick, 0, 0, NULL,
     "the first run of each line, a few steps of it, on a made-up text:\n"
@@ -104,6 +106,13 @@ static int train(lab *l, const char *key, int full, double *v)
    return 1;
 }
 
+static void model_name(char *name, size_t size, const char *key)
+{
+   snprintf(name, size, "build/models/%s.safetensors", key);
+   for (char *at = name; *at; ++at)
+      if (*at == ',') *at = '_';
+}
+
 static int measure(lab *l, const char *key, int full, double *v)
 {
    lab_result topk, causal;
@@ -118,9 +127,7 @@ static int measure(lab *l, const char *key, int full, double *v)
    rates(&v[RATES], &topk.all, &causal.all);
    if (!full) return 1;
    char name[512];
-   snprintf(name, sizeof name, "build/models/%s.safetensors", key);
-   for (char *at = name; *at; ++at)
-      if (*at == ',') *at = '_';
+   model_name(name, sizeof name, key);
    if (mod_save_file(l->model, NULL, name, &l->err) != MOD_RESULT_OK) return lab_failed(name, l->err.message);
    if (!lab_evaluate(l, TEXT_TEST, MOD_MODE_TOPK, most(TEST_MOST), &topk, NULL) ||
        !lab_evaluate(l, TEXT_TEST, MOD_MODE_CAUSAL, most(TEST_MOST), &causal, NULL))
@@ -185,7 +192,7 @@ static int add_line(char *line, int number)
       }
       combinations *= n_of[w];
    }
-   for (int i = 0; i < (quick ? 1 : combinations); ++i) {
+   for (int i = 0; i < (quick && !speed ? 1 : combinations); ++i) {
       job j = {0};
       int left = i, skip = 0, length = snprintf(j.key, sizeof j.key, "%.8s", hash);
       const char *wrong = NULL;
@@ -208,7 +215,7 @@ static int add_line(char *line, int number)
       if (!wrong) wrong = spec_config(&j.s, &j.cfg, &j.flops);
       if (wrong) return lab_failed(where, wrong);
       for (int k = 0; k < n_jobs; ++k) skip |= strcmp(jobs[k].key, j.key) == 0;
-      if (skip || is_done(j.key)) continue;
+      if (skip || (speed ? strcmp(j.s.value[SPEC_SEED], "1") != 0 : is_done(j.key))) continue;
       job *more = (job *)realloc(jobs, (size_t)(n_jobs + 1) * sizeof *jobs);
       if (!more) return lab_failed(where, "no memory");
       jobs = more;
@@ -231,11 +238,11 @@ static int read_plan(void)
    return ok;
 }
 
-static FILE *open_csv(const char *name, const char *rest)
+static FILE *open_csv(const char *name, const char *rest, const char *mode)
 {
    char path[512];
    snprintf(path, sizeof path, "%s/%s", out, name);
-   FILE *f = fopen(path, "a+");
+   FILE *f = fopen(path, mode);
    if (!f) {
       lab_failed(path, strerror(errno));
       return NULL;
@@ -282,6 +289,84 @@ static double trial(void)
    return ok ? 3 * jobs[0].flops * SPEC_SEQS * SPEC_CONTEXT * steps / gone : 0;
 }
 
+/* ---- speed ------------------------------------------------------------------------------------------------------- */
+
+enum { TURNS = 21 };
+
+static int by_size(const void *a, const void *b)
+{
+   double x = *(const double *)a, y = *(const double *)b;
+   return (x > y) - (x < y);
+}
+
+/* Decodes a window of the test part token by token, after its first half; seconds a token, or NONE if no model is kept. */
+static double decode(lab *l, const char *key, mod_session **session)
+{
+   char name[512];
+   int half = SPEC_CONTEXT / 2;
+   if (!*session) {
+      mod_session_desc desc = {0};
+      model_name(name, sizeof name, key);
+      mod_file *file = mod_file_open(name, NULL, &l->err);
+      if (!file) return NONE;
+      int ok = mod_file_load(file, l->model, NULL, &l->err) == MOD_RESULT_OK &&
+               (*session = mod_session_create(l->model, &desc, NULL, &l->err));
+      mod_file_close(file);
+      if (!ok) return lab_failed(name, l->err.message), NONE;
+   }
+   mod_session_reset(*session);
+   if (!lab_fill(l, TEXT_TEST, 0, 1, 1) || mod_session_feed(*session, l->tokens, half, &l->err) != MOD_RESULT_OK)
+      return NONE;
+   double began = lab_seconds();
+   for (int i = half; i < SPEC_CONTEXT; ++i)
+      if (mod_session_feed(*session, l->tokens + i, 1, &l->err) != MOD_RESULT_OK) return NONE;
+   return (lab_seconds() - began) / (SPEC_CONTEXT - half);
+}
+
+/* All jobs take turns. Decoding comes in rounds of its own, in one thread, as it changes the weights of the trainer's model. */
+static int time_all(void)
+{
+   lab *labs = (lab *)calloc((size_t)n_jobs, sizeof *labs);
+   mod_session **sessions = (mod_session **)calloc((size_t)n_jobs, sizeof *sessions);
+   double (*seconds)[2][TURNS] = (double (*)[2][TURNS])calloc((size_t)n_jobs, sizeof *seconds);
+   mod_step_info info;
+   FILE *to = open_csv("speed.csv", "threads,step_best,step_median,step_quarter,step_three_quarters,token_best,"
+                                    "token_median,token_quarter,token_three_quarters", "w+");
+   int ok = labs && sessions && seconds && to;
+   for (int i = 0; ok && i < n_jobs; ++i) {
+      begin(&labs[i], &jobs[i]);
+      ok = lab_make(&labs[i]) && lab_step(&labs[i], &info);
+   }
+   for (int kind = 0; kind < 2; ++kind)
+      for (int turn = 0; ok && turn < (quick ? 1 : TURNS); ++turn)
+         for (int i = 0; ok && i < n_jobs; ++i) {
+            double began = lab_seconds();
+            if (kind == 0) ok = lab_step(&labs[i], &info);
+            seconds[i][kind][turn] = kind == 0 ? lab_seconds() - began : decode(&labs[i], jobs[i].key, &sessions[i]);
+         }
+   for (int i = 0; ok && i < n_jobs; ++i) {
+      double v[9] = {threads};
+      for (int kind = 0; kind < 2; ++kind) {
+         double *s = seconds[i][kind];
+         int n = quick ? 1 : TURNS;
+         qsort(s, (size_t)n, sizeof *s, by_size);
+         v[1 + 4 * kind] = s[0]; v[2 + 4 * kind] = s[n / 2];
+         v[3 + 4 * kind] = s[n / 4]; v[4 + 4 * kind] = s[3 * n / 4];
+      }
+      put(to, jobs[i].key, v, 9);
+      printf("%s: %.1f ms a step, %.1f us a token\n", jobs[i].key, 1e3 * v[2], 1e6 * v[6]);
+   }
+   for (int i = 0; labs && i < n_jobs; ++i) {
+      mod_session_destroy(sessions[i]);
+      lab_end(&labs[i]);
+   }
+   free(labs);
+   free(sessions);
+   free(seconds);
+   if (to) fclose(to);
+   return ok;
+}
+
 static int open_text(void)
 {
    static char made_up[1 << 20];
@@ -309,9 +394,10 @@ int main(int argc, char **argv)
    if (asked <= 0) return asked == 0 ? 0 : 2;
    if (!data && !quick) return lab_failed("no text", "say --data FILE, or --quick"), 2;
    mkdir("build/models", 0777);
-   if (!open_text() || !(csv = open_csv("runs.csv", columns)) || !(curves = open_csv("curves.csv", curve_columns)) ||
+   if (!open_text() || !(csv = open_csv("runs.csv", columns, "a+")) || !(curves = open_csv("curves.csv", curve_columns, "a+")) ||
        !read_plan())
       return 2;
+   if (speed) return time_all() ? 0 : 2;
    for (int i = 0; i < n_jobs; ++i) left += cost(&jobs[i]);
    if (n_jobs == 0) return puts("All runs of the plan are done."), 0;
    if ((rate = trial()) <= 0) return 2;

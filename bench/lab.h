@@ -116,9 +116,9 @@ static inline void lab_count(mod_path_stats *to, const mod_block_stats *b)
 }
 
 /* How many windows, at most `most`, are taken from a part. */
-static inline int lab_windows(const lab *l, int part, int most)
+static inline int lab_windows(const text_corpus *text, int part, int context, int most)
 {
-   uint64_t all = text_windows(l->text, part, l->cfg.context);
+   uint64_t all = text_windows(text, part, context);
    return all < (uint64_t)most ? (int)all : most;
 }
 
@@ -138,7 +138,7 @@ static inline int lab_fill(lab *l, int part, int first, int n, int all)
 static inline int lab_evaluate(lab *l, int part, int mode, int most, lab_result *to, mod_path_stats *blocks)
 {
    mod_forward f;
-   int all = lab_windows(l, part, most);
+   int all = lab_windows(l->text, part, l->cfg.context, most);
    memset(to, 0, sizeof *to);
    if (blocks) memset(blocks, 0, (size_t)l->cfg.n_layers * sizeof *blocks);
    l->batch.mode = mode;
@@ -159,7 +159,7 @@ static inline int lab_evaluate(lab *l, int part, int mode, int most, lab_result 
 /* Thresholds from one batch of windows of a part. */
 static inline int lab_calibrate(lab *l, int part)
 {
-   int n = lab_windows(l, part, l->eval_seqs);
+   int n = lab_windows(l->text, part, l->cfg.context, l->eval_seqs);
    l->batch.mode = MOD_MODE_TOPK;
    if (!lab_fill(l, part, 0, n, n)) return 0;
    if (mod_model_calibrate(l->model, l->tape, &l->batch, &l->err) == MOD_RESULT_OK) return 1;

@@ -11,13 +11,13 @@
    validation, in windows side by side; calibrated thresholds come from the rest, of which nothing is reported. */
 #include "../examples/common/text.h" /* before any system header */
 #include "../examples/common/options.h"
-#include <time.h>
 #define MOD_IMPLEMENTATION
 #include "../mod.h"
+#include "lab.h"
 
 /* The setting, fixed before the first run. What is not here is the library's default. */
 enum { VOCAB = 256, CONTEXT = 256, WIDTH = 128, HEADS = 4, SEQS = 16, STEPS = 400, SEEDS = 3 };
-enum { VALIDATION_MOST = 512, EVAL_SEQS = 64, CALIBRATION_SEQS = 64, LAYERS = 10, ROUTED = 5 };
+enum { VALIDATION_MOST = 512, EVAL_SEQS = 64, LAYERS = 10, ROUTED = 5 };
 static const double lr = 2e-3, weight_decay = 0.1, clip_norm = 1, warmup = 0.05, capacity = 0.125;
 static const int shares[TEXT_N_PARTS] = {90, 8, 2};
 static const char *const tinyshakespeare = "4016c93c3be74c18"; /* its text_hash */
@@ -59,152 +59,79 @@ static const option table[] = {
 enum { OPTIONS = sizeof table / sizeof table[0] };
 
 static text_corpus text;
+static text_error text_err;
 static char hash[17];
 static FILE *csv;
-static mod_error err;
-static text_error text_err;
-static int tokens[EVAL_SEQS * CONTEXT], targets[EVAL_SEQS * CONTEXT]; /* the most sequences that a batch has */
-
-static int failed(const char *during, const char *why)
-{
-   fprintf(stderr, "learn: %s: %s\n", during, why);
-   return 0;
-}
-
-static int window(int s, uint64_t position)
-{
-   if (text_read(&text, position, CONTEXT, tokens + s * CONTEXT, targets + s * CONTEXT, &text_err)) return 1;
-   return failed("text", text_err.message);
-}
-
-/* How many windows, at most `most`, are taken from a part. */
-static int windows_of(int part, int most)
-{
-   uint64_t all = text_windows(&text, part, CONTEXT);
-   return all < (uint64_t)most ? (int)all : most;
-}
 
 /* ---- a run ------------------------------------------------------------------------------------------------------- */
 
-typedef struct lab {
-   mod_config cfg;
-   mod_model *model;
-   mod_trainer *trainer;
-   mod_tape *tape; /* forward only */
-   mod_batch batch;
-   uint64_t seed;
-} lab;
-
-static int make(lab *l, int m)
+static void set(lab *l, int m, int seed)
 {
    mod_config *cfg = &l->cfg;
-   mod_train_desc how = {0};
-   mod_tape_desc desc = {0};
-   size_t bytes[2];
+   mod_train_desc *how = &l->how;
    cfg->vocab_size = VOCAB; cfg->context = CONTEXT; cfg->d_model = WIDTH; cfg->n_heads = HEADS;
    cfg->n_layers = layers[m]; cfg->select = selects[m];
    cfg->route_first = cfg->route_every = 2; cfg->capacity = capacity; cfg->gate = MOD_GATE_RAW;
-   how.n_seqs = SEQS; how.length = CONTEXT; how.steps = steps; how.warmup = (int)(warmup * steps + 0.5);
-   how.lr = lr; how.weight_decay = weight_decay; how.clip_norm = clip_norm;
-   desc.n_threads = how.n_threads = threads; desc.forward_only = 1; how.seed = l->seed;
-   l->batch.n_seqs = EVAL_SEQS; l->batch.length = CONTEXT;
-   l->batch.tokens = tokens; l->batch.targets = targets; l->batch.seed = l->seed;
-   l->model = mod_model_create(cfg, NULL, &err);
-   if (!l->model || mod_model_randomize(l->model, l->seed, &err) != MOD_RESULT_OK ||
-       !(l->trainer = mod_trainer_create(l->model, &how, NULL, &err)))
-      return failed("model", err.message);
-   for (int mode = MOD_MODE_TOPK; mode <= MOD_MODE_CAUSAL; ++mode) {
-      l->batch.mode = mode;
-      if (mod_forward_plan(cfg, &l->batch, &desc, &bytes[mode], &err) != MOD_RESULT_OK)
-         return failed("memory", err.message);
-   }
-   l->tape = mod_tape_create(&desc, bytes[0] > bytes[1] ? bytes[0] : bytes[1], NULL, &err);
-   return l->tape ? 1 : failed("memory", err.message);
+   how->n_seqs = SEQS; how->steps = steps; how->warmup = (int)(warmup * steps + 0.5);
+   how->lr = lr; how->weight_decay = weight_decay; how->clip_norm = clip_norm;
+   how->n_threads = threads;
+   l->text = &text;
+   l->eval_seqs = EVAL_SEQS;
+   l->seed = (uint64_t)seed;
+   l->repeats = 1;
 }
 
 static int train(lab *l, const char *name, double *seconds)
 {
    mod_step_info info;
-   time_t began = time(NULL), shown = began, now;
-   l->batch.n_seqs = SEQS; l->batch.mode = MOD_MODE_TOPK;
+   double began = lab_seconds(), shown = began;
    for (int done = 0; done < steps;) {
-      for (int s = 0; s < SEQS; ++s)
-         if (!window(s, text_draw(&text, TEXT_TRAIN, CONTEXT, l->seed, (uint64_t)(done * SEQS + s)))) return 0;
-      if (mod_train_step(l->trainer, &l->batch, &info, &err) != MOD_RESULT_OK) return failed("training", err.message);
-      now = time(NULL);
-      if (++done < steps && difftime(now, shown) < 10) continue;
-      shown = now;
-      *seconds = difftime(now, began);
+      if (!lab_step(l, &info)) return 0;
+      if (++done < steps && lab_seconds() - shown < 10) continue;
+      shown = lab_seconds();
+      *seconds = shown - began;
       fprintf(stderr, "%s, seed %d: step %d of %d, loss %.3f, %.0f s gone, %.0f to go\n", name, (int)l->seed, done,
               steps, info.loss, *seconds, *seconds / done * (steps - done));
    }
    return 1;
 }
 
-/* n windows, from the first-th of `all` that are spread over a part on, into the batch. */
-static int fill(lab *l, int part, int first, int n, int all)
-{
-   l->batch.n_seqs = n;
-   l->batch.first_id = (uint64_t)first;
-   for (int s = 0; s < n; ++s)
-      if (!window(s, text_spread(&text, part, CONTEXT, (uint64_t)(first + s), (uint64_t)all))) return 0;
-   mod_tape_reset(l->tape);
-   return 1;
-}
-
-/* The validation text: nats a byte; and sums for each block and, at [LAYERS], for all that are routed. */
-static int evaluate(lab *l, int mode, double *loss, mod_block_stats *sums)
-{
-   mod_forward f;
-   int all = windows_of(TEXT_VALIDATION, VALIDATION_MOST);
-   *loss = 0;
-   memset(sums, 0, (LAYERS + 1) * sizeof *sums);
-   l->batch.mode = mode;
-   for (int first = 0, n; first < all; first += n) {
-      n = all - first < EVAL_SEQS ? all - first : EVAL_SEQS;
-      if (!fill(l, TEXT_VALIDATION, first, n, all)) return 0;
-      if (mod_model_forward(l->model, l->tape, NULL, &l->batch, &f, &err) != MOD_RESULT_OK)
-         return failed("evaluation", err.message);
-      *loss += f.cross_entropy * n / all;
-      for (int b = 0; b < l->cfg.n_layers; ++b)
-         for (int to = b; f.blocks[b].routed && to <= LAYERS; to += LAYERS - b) {
-            sums[to].routed = 1; sums[to].decided = f.blocks[b].decided;
-            sums[to].tokens += f.blocks[b].tokens; sums[to].kept += f.blocks[b].kept;
-            sums[to].hits += f.blocks[b].hits; sums[to].agree += f.blocks[b].agree;
-         }
-   }
-   return 1;
-}
-
 /* Accuracy and recall of the deciding logits, of a top-k pass; the share that is taken, of a causal one. */
-static void rates(double *to, const mod_block_stats *topk, const mod_block_stats *causal)
+static void rates(double *to, const mod_path_stats *topk, const mod_path_stats *causal)
 {
    to[0] = topk->decided ? (double)topk->agree / (double)topk->tokens : NONE;
    to[1] = topk->decided ? (double)topk->hits / (double)topk->kept : NONE;
-   to[2] = causal->routed ? (double)causal->kept / (double)causal->tokens : NONE;
+   to[2] = causal->tokens ? (double)causal->kept / (double)causal->tokens : NONE;
+}
+
+static int evaluate(lab *l, int mode, lab_result *to, mod_path_stats *blocks)
+{
+   return lab_evaluate(l, TEXT_VALIDATION, mode, VALIDATION_MOST, to, blocks);
 }
 
 static int measure(lab *l, int m, double *v)
 {
    mod_flops flops;
-   mod_block_stats topk[LAYERS + 1], causal[LAYERS + 1];
+   lab_result topk, causal;
+   mod_path_stats by_topk[LAYERS], causally[LAYERS];
    size_t params = 0;
-   int length = CONTEXT, n = windows_of(TEXT_TEST, CALIBRATION_SEQS), routed = 0;
-   if (!make(l, m) || !train(l, names[m], &v[SECONDS])) return 0;
-   if (mod_config_flops(&l->cfg, 1, &length, NULL, &flops, &err) != MOD_RESULT_OK) return failed("FLOPs", err.message);
+   int length = CONTEXT, routed = 0;
+   if (!lab_make(l) || !train(l, names[m], &v[SECONDS])) return 0;
+   if (mod_config_flops(&l->cfg, 1, &length, NULL, &flops, &l->err) != MOD_RESULT_OK)
+      return lab_failed("FLOPs", l->err.message);
    mod_model_params(l->model, &params);
    v[PARAMS] = (double)params; v[FLOPS] = flops.total / CONTEXT;
-   if (!evaluate(l, MOD_MODE_TOPK, &v[TOPK], topk) || !evaluate(l, MOD_MODE_CAUSAL, &v[CAUSAL], causal)) return 0;
-   rates(&v[ACCURACY], &topk[LAYERS], &causal[LAYERS]);
-   for (int b = 0; b < LAYERS; ++b)
-      if (topk[b].routed) rates(&v[BLOCKS + PER_BLOCK * routed++], &topk[b], &causal[b]);
-   if (!topk[LAYERS].decided) return 1;
-   double again;
-   if (!fill(l, TEXT_TEST, 0, n, n)) return 0;
-   if (mod_model_calibrate(l->model, l->tape, &l->batch, &err) != MOD_RESULT_OK)
-      return failed("calibration", err.message);
-   if (!evaluate(l, MOD_MODE_TOPK, &again, topk) || !evaluate(l, MOD_MODE_CAUSAL, &v[CAL_CAUSAL], causal)) return 0;
-   rates(&v[CAL_ACCURACY], &topk[LAYERS], &causal[LAYERS]);
+   if (!evaluate(l, MOD_MODE_TOPK, &topk, by_topk) || !evaluate(l, MOD_MODE_CAUSAL, &causal, causally)) return 0;
+   v[TOPK] = topk.loss; v[CAUSAL] = causal.loss;
+   rates(&v[ACCURACY], &topk.all, &causal.all);
+   for (int b = 0; b < l->cfg.n_layers; ++b)
+      if (by_topk[b].tokens) rates(&v[BLOCKS + PER_BLOCK * routed++], &by_topk[b], &causally[b]);
+   if (!topk.all.decided) return 1;
+   if (!lab_calibrate(l, TEXT_TEST) || !evaluate(l, MOD_MODE_TOPK, &topk, NULL) ||
+       !evaluate(l, MOD_MODE_CAUSAL, &causal, NULL))
+      return 0;
+   v[CAL_CAUSAL] = causal.loss;
+   rates(&v[CAL_ACCURACY], &topk.all, &causal.all);
    return 1;
 }
 
@@ -235,7 +162,7 @@ static int append(const char *key, const double *v)
    for (int i = 0; v && i < VALUES; ++i) fprintf(csv, v[i] < 0 ? "," : ",%.9g", v[i]);
    for (int b = 2; !v && b <= 2 * ROUTED; b += 2) fprintf(csv, ",accuracy_%d,recall_%d,causal_share_%d", b, b, b);
    fprintf(csv, "\n");
-   return fflush(csv) == 0 && !ferror(csv) ? 1 : failed("build/learn.csv", "cannot be written");
+   return fflush(csv) == 0 && !ferror(csv) ? 1 : lab_failed("build/learn.csv", "cannot be written");
 }
 
 /* ---- the tables -------------------------------------------------------------------------------------------------- */
@@ -260,7 +187,7 @@ static void print_details(double v[SEEDS][VALUES])
 {
    printf("\nThe routed blocks of `mod`, and all with thresholds calibrated on %d other windows of held-out text:\n\n"
           "| block | seed | causal loss | gap %% | accuracy %% | recall %% | routed share %% |\n"
-          "|---|---|---|---|---|---|---|\n", windows_of(TEXT_TEST, CALIBRATION_SEQS));
+          "|---|---|---|---|---|---|---|\n", lab_windows(&text, TEXT_TEST, CONTEXT, EVAL_SEQS));
    for (int s = 0; s < seeds; ++s)
       for (int b = 0; b <= ROUTED; ++b) {
          if (b < ROUTED) printf("| %d | %d | | |", 2 * b + 2, s + 1);
@@ -300,18 +227,19 @@ int main(int argc, char **argv)
    uint64_t fnv;
    desc.paths = &data; desc.n_paths = 1;
    memcpy(desc.shares, shares, sizeof shares);
-   if (!data) return failed("no text", "say --data FILE"), 2;
+   if (!data) return lab_failed("no text", "say --data FILE"), 2;
    if (!text_open(&text, &desc, &text_err) || !text_hash(&text, &fnv, &text_err))
-      return failed(data, text_err.code ? strerror(text_err.code) : text_err.message), 2;
-   if (!windows_of(TEXT_VALIDATION, 1) || !windows_of(TEXT_TEST, 1)) return failed(data, "the text is too short"), 2;
+      return lab_failed(data, text_err.code ? strerror(text_err.code) : text_err.message), 2;
+   if (!text_windows(&text, TEXT_VALIDATION, CONTEXT) || !text_windows(&text, TEXT_TEST, CONTEXT))
+      return lab_failed(data, "the text is too short"), 2;
    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)fnv);
-   if (!(csv = fopen("build/learn.csv", "a+"))) return failed("build/learn.csv", strerror(errno)), 2;
+   if (!(csv = fopen("build/learn.csv", "a+"))) return lab_failed("build/learn.csv", strerror(errno)), 2;
    rewind(csv);
    if (fgetc(csv) == EOF && !append(columns, NULL)) return 2;
 
    printf("Text: %s, %llu bytes, fnv1a %s; %d windows of %d bytes for validation; %d threads.\n%s\n\n",
           strcmp(hash, tinyshakespeare) == 0 ? "tinyshakespeare" : "NOT tinyshakespeare, for which the bars are",
-          (unsigned long long)text.n_bytes, hash, windows_of(TEXT_VALIDATION, VALIDATION_MOST), CONTEXT, threads,
+          (unsigned long long)text.n_bytes, hash, lab_windows(&text, TEXT_VALIDATION, CONTEXT, VALIDATION_MOST), CONTEXT, threads,
           mod_build_info());
    printf("| model | seed | params | FLOPs/token | steps | top-k loss | causal loss | gap %% | accuracy %% | recall %% "
           "| routed share %% | seconds |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
@@ -325,9 +253,9 @@ int main(int argc, char **argv)
          kept += ok;
          if (!ok) {
             for (int i = 0; i < VALUES; ++i) v[i] = NONE;
-            l.seed = (uint64_t)seed;
+            set(&l, m, seed);
             ok = measure(&l, m, v) && append(key, v);
-            mod_tape_destroy(l.tape); mod_trainer_destroy(l.trainer); mod_model_destroy(l.model);
+            lab_end(&l);
          }
          if (!ok) return 2;
          print_run(m, seed, v);
