@@ -28,7 +28,7 @@ enum { OPTIONS = sizeof table / sizeof table[0] };
 typedef struct csv {
    char *bytes;
    const char **cell;
-   int n_columns, n_rows;
+   int n_columns, n_rows, field[SPEC_FIELDS]; /* the columns of spec.h's fields; -1: there is none */
 } csv;
 static csv runs, curves, routing;
 
@@ -53,6 +53,7 @@ static void csv_read(csv *t, const char *name)
    fclose(f);
    if (!t->cell) return;
    t->n_columns = cells;
+   for (int i = 0; i < SPEC_FIELDS; ++i) t->field[i] = -1;
    for (char *line = t->bytes, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) { /* a half line is no row */
       const char **row = t->cell + t->n_rows * cells;
       int n = 0;
@@ -65,6 +66,9 @@ static void csv_read(csv *t, const char *name)
       for (; n < cells; ++n) row[n] = "";
       ++t->n_rows;
    }
+   for (int i = 0; i < SPEC_FIELDS && t->n_rows; ++i)
+      for (int c = 0; c < cells; ++c)
+         if (strcmp(t->cell[c], spec_names[i]) == 0) t->field[i] = c;
 }
 
 /* "" if there is no such column. */
@@ -74,10 +78,14 @@ static const char *get(const csv *t, int row, const char *column)
       if (strcmp(t->cell[c], column) == 0) return t->cell[row * t->n_columns + c];
    return "";
 }
+static const char *field(const csv *t, int row, int f)
+{
+   return t->field[f] < 0 ? "" : t->cell[row * t->n_columns + t->field[f]];
+}
 static int has(const csv *t, int row, const char *column) { return *get(t, row, column) != '\0'; }
 static double number(const csv *t, int row, const char *column)
 {
-   return has(t, row, column) ? strtod(get(t, row, column), NULL) : NAN;
+   return has(t, row, column) ? strtod(get(t, row, column), NULL) : (double)NAN;
 }
 
 /* Whether a row is as words `column=value` say. */
@@ -97,10 +105,11 @@ static int is(const csv *t, int row, const char *words)
 /* Whether two rows say the same in every field of spec.h, but those of a list that ends with SPEC_FIELDS. */
 static int alike(const csv *t, int row, const csv *u, int other, const spec_field *but)
 {
-   for (int f = 0; f < SPEC_FIELDS; ++f) {
+   for (int f = SPEC_FIELDS - 1; f >= 0; --f) {
       const spec_field *b = but;
+      if (strcmp(field(t, row, f), field(u, other, f)) == 0) continue;
       while (*b != SPEC_FIELDS && *b != (spec_field)f) ++b;
-      if (*b == SPEC_FIELDS && strcmp(get(t, row, spec_names[f]), get(u, other, spec_names[f])) != 0) return 0;
+      if (*b == SPEC_FIELDS) return 0;
    }
    return strcmp(get(t, row, "text"), get(u, other, "text")) == 0;
 }
@@ -126,7 +135,7 @@ static value average(const double *v, int n)
    for (int i = 0; i < n; ++i) a.mean += v[i] / n;
    for (int i = 0; i < n; ++i) squares += (v[i] - a.mean) * (v[i] - a.mean);
    if (n > 1) a.error = sqrt(squares / (n - 1) / n);
-   if (n == 0) a.mean = NAN;
+   if (n == 0) a.mean = (double)NAN;
    return a;
 }
 
@@ -150,7 +159,7 @@ static value relative(int model, const char *column, int other, const char *base
       n = 0;
       for (int r = 1; r < runs.n_rows && n < MODELS; ++r) {
          if (!has(&runs, r, column) || !alike(&runs, r, &runs, model, in_seed)) continue;
-         double partner = NAN;
+         double partner = (double)NAN;
          for (int q = 1; q < runs.n_rows; ++q)
             if (has(&runs, q, base) && alike(&runs, q, &runs, other, in_seed) &&
                 strcmp(get(&runs, q, "seed"), get(&runs, r, "seed")) == 0)
@@ -198,7 +207,10 @@ static int mod_kind(void)
 {
    int found = 0, most = 0;
    for (int r = 1; r < runs.n_rows; ++r) {
+      int before = 1;
       if (!has(&runs, r, "test_loss") || !is(&runs, r, "select=learned mlp=plain causal=predictor match=yes")) continue;
+      while (before < r && !(alike(&runs, before, &runs, r, in_size) && has(&runs, before, "test_loss"))) ++before;
+      if (before < r) continue; /* counted already */
       models same = find("", r, "test_loss");
       if (same.n > most) {
          most = same.n;
@@ -235,7 +247,7 @@ static int config_of(int row, mod_config *cfg)
    spec s;
    double per_token;
    memset(&s, 0, sizeof s);
-   for (int f = 0; f < SPEC_FIELDS; ++f) snprintf(s.value[f], sizeof s.value[f], "%s", get(&runs, row, spec_names[f]));
+   for (int f = 0; f < SPEC_FIELDS; ++f) snprintf(s.value[f], sizeof s.value[f], "%s", field(&runs, row, f));
    return spec_config(&s, cfg, &per_token) == NULL;
 }
 
@@ -355,10 +367,11 @@ static const char nats[] = "validation loss (nats a byte)";
 static const char *difference(int row)
 {
    const char *select = get(&runs, row, "select"), *gate = get(&runs, row, "gate"), *ramp = get(&runs, row, "ramp");
-   const char *causal = get(&runs, row, "causal"), *first = get(&runs, row, "first"), *loss = get(&runs, row, "router_loss");
-   const char *text = "";
+   const char *causal = get(&runs, row, "causal"), *first = get(&runs, row, "first");
+   const char *loss = get(&runs, row, "router_loss"), *text = "";
    if (!strcmp(select, "stochastic")) return "stochastic routing";
    if (!strcmp(select, "every")) return "every 8th position";
+   if (!strcmp(select, "token")) return "token-choice";
    if (!strcmp(select, "first")) return "first positions";
    if (!strcmp(gate, "sigmoid")) text = say("%s, gate sigmoid", text);
    if (!strcmp(gate, "tanh")) text = say("%s, gate 1 + 0.2 tanh", text);
@@ -369,7 +382,7 @@ static const char *difference(int row)
    if (strcmp(loss, "-")) text = say("%s, weight %s", text, loss);
    if (strcmp(first, "2")) text = say("%s, first routed: %s", text, first);
    if (strcmp(ramp, "0")) text = say("%s, warm-up over %.0f%%", text, 100 * strtod(ramp, NULL));
-   return *text ? text + 2 : "12.5%, raw, predictor";
+   return *text ? text + 2 : "raw gate, predictor";
 }
 
 static int settings(void)
@@ -390,7 +403,7 @@ static int settings(void)
    if (!dense || second.n < 2) return skip(name, "runs.csv has no dense model and two capacities of one size at 1e12");
 
    value base = of(dense, "validation_loss");
-   p[0].title = say("a  Capacity, %s FLOPs", ten_to("1e12"));
+   p[0].title = say("(a) Capacity, %s FLOPs", ten_to("1e12"));
    p[0].width = 0.46; p[0].height = 310;
    p[0].x.label = "tokens that a routed block takes (%)"; p[0].x.log = 1; p[0].x.lo = 5.2; p[0].x.hi = 120;
    p[0].x.ticks = ticks; p[0].x.names = ticks_names; p[0].x.n_ticks = 7;
@@ -423,7 +436,8 @@ static int settings(void)
    static const char *names[MODELS];
    int rows[MODELS];
    value v[MODELS];
-   models others = find(say("budget=1e12 size=%s mlp=plain match=yes capacity=0.125 every=2", size), 0, "validation_loss");
+   models others = find(say("budget=1e12 size=%s mlp=plain match=yes capacity=0.125 every=2", size), 0,
+                        "validation_loss");
    for (int i = 0; i < others.n; ++i) {
       value r = relative(others.row[i], "validation_loss", dense, "validation_loss");
       int at = n++;
@@ -431,11 +445,13 @@ static int settings(void)
       for (; at > 0 && v[at - 1].mean > r.mean; --at) v[at] = v[at - 1], rows[at] = rows[at - 1];
       v[at] = r; rows[at] = others.row[i];
    }
-   p[1].title = "b  Other settings, 12.5%";
+   p[1].title = "(b) Other settings at 12.5%";
    p[1].width = 0.54; p[1].height = 310;
    p[1].x.label = "validation loss beside dense (%)";
    p[1].y.names = names; p[1].y.n_ticks = n; p[1].y.down = 1;
-   rule(&p[1], PLOT_VERTICAL, 0, NULL);
+   line = add(&p[1], PLOT_VERTICAL, "dense", PLOT_BLUE, PLOT_NONE, 1);
+   line.s->dash = 1;
+   point(&line, 0, exactly(0), NULL);
    for (int random_too = 0; random_too < 2; ++random_too) {
       curve c = add(&p[1], PLOT_POINTS, random_too ? "not learned" : "learned", random_too ? PLOT_PURPLE : PLOT_RED,
                     random_too ? PLOT_TRIANGLE : PLOT_SQUARE, MODELS);
@@ -446,8 +462,8 @@ static int settings(void)
          c.error[c.s->n] = v[i].error; c.x[c.s->n] = v[i].mean; c.y[c.s->n++] = i;
       }
    }
-   return draw(name, "Settings of MoD", "Left: validation loss against the capacity of routed blocks. Right: validation loss "
-               "of other settings relative to the dense model, with standard errors.", p, n ? 2 : 1, 0);
+   return draw(name, "Settings of MoD", "Left: validation loss against the capacity of routed blocks. Right: "
+               "validation loss of other settings relative to the dense model, with standard errors.", p, n ? 2 : 1, 0);
 }
 
 /* A column of curves.csv against another one times `scale`, averaged over the seeds of a model. */
@@ -487,10 +503,10 @@ static int learning(void)
    names[1] = rows[1] ? say("dense %s, larger", size_of(rows[1])) : "";
    names[2] = say("MoD %s, the best", size_of(rows[2]));
    names[3] = rows[3] ? say("MoD %s, small", size_of(rows[3])) : "";
-   p[0].title = "a  By FLOPs"; p[0].x.label = say("FLOPs of training (%s)", ten_to("1e12"));
-   p[1].title = "b  By time"; p[1].x.label = "training (s)";
-   p[2].title = "c  FLOPs of a step"; p[2].y.label = say("FLOPs (%s)", ten_to("1e9"));
-   p[3].title = "d  Speed"; p[3].y.label = "steps a second";
+   p[0].title = "(a) By FLOPs"; p[0].x.label = say("FLOPs of training (%s)", ten_to("1e12"));
+   p[1].title = "(b) By time"; p[1].x.label = "training (s)";
+   p[2].title = "(c) FLOPs of a step"; p[2].y.label = say("FLOPs (%s)", ten_to("1e9"));
+   p[3].title = "(d) Speed"; p[3].y.label = "steps a second";
    for (int k = 0; k < 2; ++k) {
       double lo = 1e9, hi = 0;
       p[k].width = p[k + 2].width = 0.5;
@@ -505,9 +521,9 @@ static int learning(void)
          course(&c, rows[i], k ? "seconds" : "step", k ? 1 : step, "validation_loss");
          if (c.s->n < 3) return skip(name, "curves.csv has no course of these models");
          for (int j = 0; j < c.s->n; ++j) lo = fmin(lo, c.y[j]);
-         hi = fmax(hi, c.y[1]); /* the first point, where nothing is learned yet, would squeeze the others */
+         hi = fmax(hi, c.y[2]); /* the first points, where little is learned yet, would squeeze the others */
       }
-      p[k].y.lo = lo - 0.04 * (hi - lo); p[k].y.hi = hi;
+      p[k].y.lo = lo - 0.04 * (hi - lo); p[k].y.hi = hi + 0.04 * (hi - lo);
    }
    for (int k = 2; k < 4; ++k) {
       n = 0;
@@ -517,12 +533,12 @@ static int learning(void)
          double v = k == 2 ? step : of(rows[i], "steps").mean / of(rows[i], "seconds").mean;
          curve c = add(&p[k], PLOT_BARS, names[i], colours[i], PLOT_NONE, 1);
          point(&c, n, exactly(v), say(v < 10 ? "%.2f" : "%.1f", v));
-         ticks[n++] = say("%.5s\n%s", names[i], size_of(rows[i]));
+         ticks[n++] = say("%s\n%s", i < 2 ? "dense" : "MoD", size_of(rows[i]));
       }
       p[k].x.names = ticks; p[k].x.n_ticks = n;
    }
-   return draw(name, say("Learning curves, %s FLOPs", ten_to("3e12")), "Validation loss of two dense and two MoD models against "
-               "FLOPs and seconds of training; FLOPs of a step and steps a second.", p, 4, 1);
+   return draw(name, say("Learning curves, %s FLOPs", ten_to("3e12")), "Validation loss of two dense and two MoD "
+               "models against FLOPs and seconds of training; FLOPs of a step and steps a second.", p, 4, 1);
 }
 
 /* ---- figures 4, 6, 7: loss against size -------------------------------------------------------------------------- */
@@ -531,7 +547,8 @@ static int learning(void)
 static void normalised(plot_panel *p, const models *m, int base, const char *column, const char *on, curve *c)
 {
    for (int i = 0; i < m->n; ++i)
-      if (of(m->row[i], column).n) point(c, flops(m->row[i]) / flops(base), relative(m->row[i], column, base, on), NULL);
+      if (of(m->row[i], column).n)
+         point(c, flops(m->row[i]) / flops(base), relative(m->row[i], column, base, on), NULL);
    p->x.log = 1;
    p->x.label = "FLOPs of a forward pass / best dense";
 }
@@ -540,12 +557,29 @@ static void ones(plot_panel *p)
    rule(p, PLOT_HORIZONTAL, 1, NULL);
    rule(p, PLOT_VERTICAL, 1, NULL);
 }
+/* Not models that are far too large or small: they would squeeze what is near 1. */
+static void near_one(plot_panel *p)
+{
+   double lo = 1, hi = 1, left = 1, right = 1;
+   for (int k = 0; k < p->n_series; ++k)
+      for (int i = 0; i < p->series[k].n; ++i) {
+         const plot_series *s = &p->series[k];
+         if (s->kind != PLOT_LINE || !(s->y[i] < 1.06)) continue;
+         lo = fmin(lo, s->y[i] - s->error[i]); hi = fmax(hi, s->y[i] + s->error[i]);
+         left = fmin(left, s->x[i]); right = fmax(right, s->x[i]);
+      }
+   p->y.lo = lo - 0.05 * (hi - lo); p->y.hi = hi + 0.05 * (hi - lo);
+   p->x.lo = left / 1.1; p->x.hi = right * 1.1;
+}
 
 static int isoflop(void)
 {
    static const char name[] = "fig4-isoflop";
    static const char *const budgets[] = {"1e12", "3e12", "1e13"};
-   static const plot_marker markers[2][3] = {{PLOT_CIRCLE, PLOT_RING, PLOT_CROSS}, {PLOT_SQUARE, PLOT_TRIANGLE, PLOT_DIAMOND}};
+   static const plot_marker markers[2][3] = {{PLOT_CIRCLE, PLOT_RING, PLOT_CROSS},
+                                             {PLOT_SQUARE, PLOT_TRIANGLE, PLOT_DIAMOND}};
+   static const plot_colour colours[2] = {PLOT_BLUE, PLOT_RED};
+   const char *names[3][2];
    models m[3][2];
    int kind = mod_kind(), base[3], n = 0;
    plot_panel p[2] = {{0}};
@@ -554,16 +588,17 @@ static int isoflop(void)
       m[b][1] = find(say("budget=%s", budgets[b]), kind, "test_loss");
       m[b][0] = dense_beside(&m[b][1], budgets[b]);
       base[b] = best(&m[b][0]);
+      names[b][0] = say("dense %s", ten_to(budgets[b])); names[b][1] = say("MoD %s", ten_to(budgets[b]));
       n += base[b] != 0;
    }
    if (!kind || !n) return skip(name, "runs.csv has no dense and MoD models of one size with test losses");
-   p[0].title = "a  Loss"; p[0].width = p[1].width = 0.5; p[0].height = p[1].height = 330;
+   p[0].title = "(a) Loss"; p[0].width = p[1].width = 0.5; p[0].height = p[1].height = 330;
    p[0].x.label = "parameters (thousands)"; p[0].x.log = 1;
    p[0].y.label = "test loss (nats a byte)";
-   p[1].title = "b  Beside the best dense model of the budget"; p[1].y.label = "test loss / best dense";
+   p[1].title = "(b) Beside the best dense model"; p[1].y.label = "test loss / best dense";
    for (int b = 0; b < 3; ++b)
       for (int k = 0; k < 2 && base[b]; ++k) {
-         curve c = add(&p[0], PLOT_LINE, say("%s, %s", k ? "MoD" : "dense", ten_to(budgets[b])), k ? PLOT_RED : PLOT_BLUE, markers[k][b], MODELS);
+         curve c = add(&p[0], PLOT_LINE, names[b][k], colours[k], markers[k][b], MODELS);
          c.s->dash = b;
          for (int i = 0; i < m[b][k].n; ++i)
             point(&c, of(m[b][k].row[i], "params").mean / 1000, of(m[b][k].row[i], "test_loss"), NULL);
@@ -572,14 +607,14 @@ static int isoflop(void)
    ones(&p[1]);
    for (int b = 0; b < 3; ++b)
       for (int k = 0; k < 2 && base[b]; ++k) {
-         curve c = add(&p[1], PLOT_LINE, say("%s, %s", k ? "MoD" : "dense", ten_to(budgets[b])), k ? PLOT_RED : PLOT_BLUE,
-                       markers[k][b], MODELS);
+         curve c = add(&p[1], PLOT_LINE, names[b][k], colours[k], markers[k][b], MODELS);
          c.s->dash = b;
          normalised(&p[1], &m[b][k], base[b], "test_loss", "test_loss", &c);
       }
-   return draw(name, "Models of equal training FLOPs", "Left: test loss against parameters, for each budget of training FLOPs, "
-               "dense and MoD. Right: the same relative to the best dense model of the budget, against FLOPs of a "
-               "forward pass relative to that model.", p, 2, 1);
+   near_one(&p[1]);
+   return draw(name, "Models of equal training FLOPs", "Left: test loss against parameters, for each budget of "
+               "training FLOPs, dense and MoD. Right: the same relative to the best dense model of the budget, against "
+               "FLOPs of a forward pass relative to that model.", p, 2, 1);
 }
 
 static int causal(void)
@@ -598,7 +633,7 @@ static int causal(void)
    models mod = find("budget=3e12", kind, "test_loss"), dense = dense_beside(&mod, "3e12");
    if (!kind || !(base = best(&dense))) return skip(name, "runs.csv has no pair at 3e12");
    fresh();
-   p[0].title = say("a  Loss, %s FLOPs", ten_to("3e12")); p[0].y.label = "test loss / best dense";
+   p[0].title = say("(a) Loss, %s FLOPs", ten_to("3e12")); p[0].y.label = "test loss / best dense";
    p[0].width = p[1].width = 0.5; p[0].height = p[1].height = 300;
    ones(&p[0]);
    curve c = add(&p[0], PLOT_LINE, "dense", PLOT_BLUE, PLOT_CIRCLE, MODELS);
@@ -616,15 +651,17 @@ static int causal(void)
          if (alike(&runs, aux.row[i], &runs, kind, in_causal)) aux.row[left++] = aux.row[i];
       aux.n = left;
       if (!left) continue;
-      c = add(&p[0], PLOT_LINE, k ? "MoD, router loss and predictor" : "MoD, router loss instead", k ? PLOT_GREY : PLOT_PURPLE,
-              k ? PLOT_CROSS : PLOT_RING, MODELS);
+      c = add(&p[0], PLOT_LINE, k ? "MoD, router loss and predictor" : "MoD, router loss instead",
+              k ? PLOT_GREY : PLOT_PURPLE, k ? PLOT_CROSS : PLOT_RING, MODELS);
       normalised(&p[0], &aux, base, "test_loss", "test_loss", &c);
    }
+   near_one(&p[0]);
    int row = best(&mod);
-   p[1].title = say("b  The predictor of MoD %s", size_of(row));
+   p[1].title = say("(b) The predictor of MoD %s", size_of(row));
    p[1].x.label = "training steps"; p[1].y.label = "%"; p[1].y.lo = 0; p[1].y.hi = 102;
-   if (has(&runs, row, "capacity"))
-      rule(&p[1], PLOT_HORIZONTAL, 100 - 100 * number(&runs, row, "capacity"), "accuracy if never routed");
+   c = add(&p[1], PLOT_HORIZONTAL, "accuracy if none is routed", PLOT_GREY, PLOT_NONE, 1);
+   point(&c, 0, exactly(100 - 100 * number(&runs, row, "capacity")), NULL);
+   c.s->dash = 2;
    for (int k = 0; k < 4; ++k) {
       c = add(&p[1], PLOT_LINE, rates_names[k], rates_colours[k], rates_markers[k], MODELS);
       c.s->dash = k == 3;
@@ -632,8 +669,8 @@ static int causal(void)
       for (int i = 0; i < c.s->n; ++i) c.y[i] *= 100;
       n += c.s->n;
    }
-   return draw(name, "Causal inference", "Left: test loss relative to the best dense model, judged with top-k and causally. Right: how the "
-               "predictor agrees with top-k during training.", p, n ? 2 : 1, 0);
+   return draw(name, "Causal inference", "Left: test loss relative to the best dense model, judged with top-k and "
+               "causally. Right: how the predictor agrees with top-k during training.", p, n ? 2 : 1, 0);
 }
 
 static int experts(void)
@@ -673,8 +710,10 @@ static int experts(void)
       c.s->dash = k == 2;
       normalised(&p[0], &m[k], base, "validation_loss", "validation_loss", &c);
    }
-   return draw(name, say("Experts and depths, %s FLOPs", ten_to("1e12")), "Validation loss relative to the best dense model against "
-               "FLOPs of a forward pass relative to it: dense, MoE, staged and integrated MoDE.", p, 1, 0);
+   near_one(&p[0]);
+   return draw(name, say("Experts and depths, %s FLOPs", ten_to("1e12")), "Validation loss relative to the best dense "
+               "model against FLOPs of a forward pass relative to it: dense, MoE, staged and integrated MoDE.", p, 1,
+               0);
 }
 
 /* ---- figure 5: routing ------------------------------------------------------------------------------------------- */
@@ -719,7 +758,7 @@ static int routes(void)
    if (!cells) return skip(name, "there is no routing.csv with a map");
 
    plot_panel *map = &p[n++];
-   map->title = "a  Which token entered which block"; map->width = 0.64; map->height = 230;
+   map->title = "(a) Which token entered which block"; map->width = 0.64; map->height = 230;
    map->x.label = "position"; map->y.label = "block";
    map->x.lo = -0.5; map->x.hi = tokens - 0.5; map->y.lo = 0.5; map->y.hi = n_blocks + 0.5;
    static double block_ticks[BLOCKS];
@@ -740,7 +779,7 @@ static int routes(void)
    }
 
    plot_panel *bins = &p[n++];
-   bins->title = "b  Router"; bins->width = 0.36; bins->height = 230;
+   bins->title = "(b) Scores of routers"; bins->width = 0.36; bins->height = 230;
    bins->x.label = "sigmoid of the score"; bins->x.lo = 0; bins->x.hi = 1;
    bins->y.label = "share of tokens (%)"; bins->y.log = 1;
    curve c = routed(bins, PLOT_BARS, "router_histogram", 1, NULL, PLOT_RED);
@@ -764,7 +803,7 @@ static int routes(void)
    rule(bins, PLOT_VERTICAL, 0.5, NULL);
 
    plot_panel *engaged = &p[n++];
-   engaged->title = "c  Blocks a token enters"; engaged->width = 1 / 3.0; engaged->height = 170;
+   engaged->title = "(c) Blocks a token enters"; engaged->width = 1 / 3.0; engaged->height = 170;
    engaged->x.label = "routed blocks"; engaged->y.label = "tokens (%)";
    for (int k = 0; k < 2; ++k) {
       c = add(engaged, k ? PLOT_POINTS : PLOT_BARS, k ? "if independent" : "measured", k ? PLOT_BLUE : PLOT_RED,
@@ -776,12 +815,12 @@ static int routes(void)
    if (!c.s->n) engaged->n_series = 1;
 
    plot_panel *entropy = &p[n++];
-   entropy->title = "d  By uncertainty"; entropy->width = 1 / 3.0; entropy->height = 170;
+   entropy->title = "(d) By uncertainty"; entropy->width = 1 / 3.0; entropy->height = 170;
    entropy->x.label = "decile of entropy"; entropy->y.label = "routed blocks";
    c = routed(entropy, PLOT_LINE, "entropy", 1, NULL, PLOT_RED);
 
    plot_panel *place = &p[n++];
-   place->title = "e  By position"; place->width = 1 / 3.0; place->height = 170;
+   place->title = "(e) By position"; place->width = 1 / 3.0; place->height = 170;
    place->x.label = "position"; place->y.label = "routed (%)";
    c = routed(place, PLOT_LINE, "position_share", 100, NULL, PLOT_RED);
    c.s->marker = PLOT_NONE;
@@ -790,9 +829,9 @@ static int routes(void)
    for (int low = 0; low < 2; ++low) { /* the bytes that are routed most, and least */
       int last = 0, used[256] = {0};
       plot_panel *bytes = &p[n++];
-      bytes->title = low ? "g  Bytes that pass by" : "f  Bytes that are routed most";
+      bytes->title = low ? "(g) Bytes that pass by" : "(f) Bytes that are routed most";
       bytes->width = 0.5; bytes->height = 165;
-      bytes->x.label = "routed (%)"; bytes->x.lo = 0;
+      bytes->x.label = "routed (%)";
       bytes->y.names = names[low]; bytes->y.down = 1;
       c = add(bytes, PLOT_BARS, NULL, PLOT_RED, PLOT_NONE, SHOWN);
       c.s->sideways = 1; c.s->thick = 0.7;
@@ -807,56 +846,70 @@ static int routes(void)
          used[(int)number(&routing, last, "x")] = 1;
          names[low][bytes->y.n_ticks++] = byte_name((int)number(&routing, last, "x"));
          c.x[i] = 100 * number(&routing, last, "y"); c.y[i] = i; c.error[i] = 0;
-         c.labels[i] = say("%.1f", c.x[i]);
+         c.labels[i] = say(c.x[i] < 1 ? "%.2f" : "%.1f", c.x[i]);
          c.s->n = i + 1; c.s->place = PLOT_RIGHT;
-         bytes->x.hi = fmax(bytes->x.hi, 1.15 * c.x[i]);
       }
       if (!bytes->y.n_ticks) --n; /* no such rows */
    }
-   return draw(name, "Who is routed", "Which tokens entered which blocks of a MoD model, the histogram of its router's scores, how many "
-               "routed blocks a token enters, and which tokens these are.", p, n, 0);
+   return draw(name, "Who is routed", "Which tokens entered which blocks of a MoD model, the histogram of its routers' "
+               "scores, how many routed blocks a token enters, and which tokens these are.", p, n, 0);
 }
 
 /* ---- figure 8: memory -------------------------------------------------------------------------------------------- */
 
+/* The share of the cache's room that is used when routed blocks take what they have the capacity for. */
+static double share(const mod_config *cfg)
+{
+   double kept = 0;
+   for (int b = 1; b <= cfg->n_layers; ++b) {
+      int from_first = cfg->select == MOD_SELECT_ALL ? -1 : b - cfg->route_first;
+      kept += from_first >= 0 && from_first % cfg->route_every == 0 ? cfg->capacity : 1;
+   }
+   return kept / cfg->n_layers;
+}
+
 static int memory(void)
 {
    static const char name[] = "fig8-memory";
-   static const char *const titles[] = {"Weights", "Gradients, moments", "Activations", "Cache of a session"};
+   static const char *const titles[] = {"(a) Weights", "(b) Gradients and moments", "(c) Activations",
+                                        "(d) Cache of a session, used", "(e) Cache, reserved"};
    static const plot_colour colours[] = {PLOT_BLUE, PLOT_RED, PLOT_OCHRE};
    const char *names[3];
-   plot_panel p[4] = {{0}};
+   plot_panel p[5] = {{0}};
+   double v[3][5];
    int kind = mod_kind(), rows[3] = {0};
    models mod = find("budget=3e12", kind, "test_loss"), dense = dense_beside(&mod, "3e12");
    if (!kind || !(rows[0] = best(&dense)) || !(rows[1] = best(&mod))) return skip(name, "runs.csv has no pair at 3e12");
    rows[2] = small(&mod, rows[0]);
    fresh();
-   names[0] = say("dense %s, the best", size_of(rows[0]));
-   names[1] = say("MoD %s, the best", size_of(rows[1]));
-   names[2] = rows[2] ? say("MoD %s, small", size_of(rows[2])) : "";
-   for (int k = 0; k < 4; ++k) {
-      p[k].title = titles[k]; p[k].width = 0.25; p[k].height = 190; p[k].y.label = k == 3 ? "KiB" : "MiB";
-      p[k].x.names = names; /* no text */
-      p[k].x.n_ticks = 0; p[k].x.lo = -0.7; p[k].x.hi = rows[2] ? 2.7 : 1.7;
+   for (int i = 0; i < 3; ++i) {
+      mod_config cfg;
+      mod_train_desc how = {0};
+      mod_plan plan;
+      size_t bytes, cache;
+      if (!rows[i]) continue;
+      names[i] = say("%s %s, %s", i ? "MoD" : "dense", size_of(rows[i]), i == 2 ? "small" : "the best");
+      how.n_seqs = SPEC_SEQS;
+      if (!config_of(rows[i], &cfg) || mod_model_plan(&cfg, &how, &plan, NULL) != MOD_RESULT_OK ||
+          mod_session_plan(&cfg, NULL, &bytes, &cache, NULL) != MOD_RESULT_OK)
+         return skip(name, "a row of runs.csv is no model");
+      v[i][0] = (double)plan.params / (1 << 20); v[i][1] = (double)(plan.grads + plan.optimizer) / (1 << 20);
+      v[i][2] = (double)plan.activations / (1 << 20);
+      v[i][3] = (double)cache * share(&cfg) / 1024; v[i][4] = (double)cache / 1024;
+   }
+   for (int k = 0; k < 5; ++k) {
+      p[k].title = titles[k]; p[k].width = 1 / 3.0; p[k].height = 150; p[k].y.label = k < 3 ? "MiB" : "KiB";
+      p[k].x.names = names; p[k].x.lo = -0.7; p[k].x.hi = rows[2] ? 2.7 : 1.7; /* no ticks: the legend says it */
+      if (k > 2) p[k].y.hi = 1.15 * fmax(fmax(v[0][4], v[1][4]), rows[2] ? v[2][4] : 0);
       for (int i = 0; i < 3; ++i) {
-         mod_config cfg;
-         mod_train_desc how = {0};
-         mod_session_desc session = {0};
-         mod_plan plan;
-         size_t bytes, cache;
          if (!rows[i]) continue;
-         how.n_seqs = SPEC_SEQS; how.length = SPEC_CONTEXT;
-         if (!config_of(rows[i], &cfg) || mod_model_plan(&cfg, &how, &plan, NULL) != MOD_RESULT_OK ||
-             mod_session_plan(&cfg, &session, &bytes, &cache, NULL) != MOD_RESULT_OK)
-            return skip(name, "a row of runs.csv is no model");
-         size_t all[4] = {plan.params, plan.grads + plan.optimizer, plan.activations, cache};
-         double v = (double)all[k] / (k == 3 ? 1024 : 1024 * 1024);
          curve c = add(&p[k], PLOT_BARS, names[i], colours[i], PLOT_NONE, 1);
-         point(&c, i, exactly(v), say(v < 10 ? "%.2f" : v < 100 ? "%.1f" : "%.0f", v));
+         point(&c, i, exactly(v[i][k]), say(v[i][k] < 10 ? "%.2f" : v[i][k] < 100 ? "%.1f" : "%.0f", v[i][k]));
       }
    }
-   return draw(name, "Memory", "Bytes of weights, gradients and moments, activations of a batch of 4 windows of 256, and the cache of "
-               "a session, of the best dense model, the best MoD model, and a small MoD model.", p, 4, 1);
+   return draw(name, "Memory", "Bytes of weights, gradients and moments, activations of a batch of 4 windows of 256, "
+               "and the cache of a session of 256 tokens, as used at the capacity and as reserved, of the best dense "
+               "model, the best MoD model, and a small MoD model.", p, 5, 1);
 }
 
 int main(int argc, char **argv)

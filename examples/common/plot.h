@@ -168,22 +168,21 @@ static inline double plot__width(const char *text)
    double w = 0, most = 0;
    for (; *text; ++text) {
       if (*text == '\n') w = 0;
-      else if ((*text & 0xc0) != 0x80)
-         w += strchr("ijl.,:;|!'()[] t", *text) ? 0.36 : strchr("mwMW%@", *text) ? 0.9 : 0.61;
+      else if ((*text & 0xc0) != 0x80) /* raised digits, and marks of all kinds, begin with c2 or e2 */
+         w += strchr("ijl.,:;|!'()[] t\xc2\xe2", *text) ? 0.38 : strchr("mwMW%@", *text) ? 0.9 : 0.6;
       if (w > most) most = w;
    }
    return most * plot__font;
 }
 
-/* Lines of text; style: its classes. */
-static inline void plot__text(FILE *to, double x, double y, const char *style, const char *text)
+/* A line of text; style: its classes. Returns what follows it, as plot__line does. */
+static inline const char *plot__text(FILE *to, double x, double y, const char *style, const char *text)
 {
-   for (; text; y += plot__row - 3) {
-      plot__print(to, "<text x=\"%\" y=\"%\"", x, y, 0, 0);
-      fprintf(to, *style ? " class=\"%s\">" : "%s>", style);
-      text = plot__line(to, text);
-      fputs("</text>\n", to);
-   }
+   plot__print(to, "<text x=\"%\" y=\"%\"", x, y, 0, 0);
+   fprintf(to, *style ? " class=\"%s\">" : "%s>", style);
+   text = plot__line(to, text);
+   fputs("</text>\n", to);
+   return text;
 }
 
 /* ---- axes -------------------------------------------------------------------------------------------------------- */
@@ -206,14 +205,16 @@ static inline int plot__tick(plot_tick *to, int n, double at, int minor)
    return n + 1;
 }
 
-/* Multiples of 1, 2 or 5 times a power of ten, at most `most` and a little; marks in between. */
+/* Multiples of 1, 2 or 5 times a power of ten, about `most` of them but not one or two; marks in between. */
 static inline int plot__linear(const plot_axis *a, double most, plot_tick *to)
 {
    double top = fmax(fabs(a->lo), fabs(a->hi)), raw = (a->hi - a->lo) / most;
    int n = 0, power = (int)floor(log10(raw)), whole = (int)floor(log10(top));
    double f = raw / pow(10, power);
-   int step = f <= 1 ? 1 : f <= 2 ? 2 : f <= 5 ? 5 : 1, parts = step == 2 ? 4 : 5;
-   if (f > 5) ++power;
+   int step = f <= 1 ? 1 : f <= 2 ? 2 : f <= 5 ? 5 : 10;
+   if (raw / f * step * 2.5 > a->hi - a->lo) step = step == 10 ? 5 : step == 2 ? 1 : 2;
+   if (step == 10) step = 1, ++power;
+   const int parts = step == 2 ? 4 : 5;
    const double unit = plot__ten(power, step), first = ceil(a->lo / unit * parts - 1e-6);
    for (double i = first; i <= a->hi / unit * parts + 1e-6 && n < PLOT_TICKS; ++i) {
       double k = i * step / parts, v = power < 0 && power > -300 ? k / pow(10, -power) : k * pow(10, power);
@@ -259,7 +260,10 @@ static inline int plot_ticks(const plot_axis *a, double pixels, double each, plo
    return n;
 }
 
-static inline int plot__can(const plot_axis *a, double v) { return v > (a->log ? 0 : -plot__most) && v < plot__most; }
+static inline int plot__can(const plot_axis *a, double v)
+{
+   return v > (a->log ? 1 / plot__most : -plot__most) && v < plot__most;
+}
 static inline double plot__value(const double *v, int i) { return v ? v[i] : i; }
 
 /* From where to where item i of a series reaches, along x (0) or y (1). 0: it does not matter there. */
@@ -275,6 +279,17 @@ static inline int plot__reach(const plot_series *s, int i, int axis, double v[2]
       return 1;
    }
    if (error < plot__most) v[0] -= error, v[1] += error; /* a NaN is no error */
+   return 1;
+}
+
+/* More room where bars have labels at their ends. */
+static inline double plot__roof(const plot_panel *p, int axis)
+{
+   for (int k = 0; k < p->n_series; ++k) {
+      const plot_series *s = &p->series[k];
+      for (int i = 0; i < s->n && s->kind == PLOT_BARS && s->labels && axis != (s->sideways != 0); ++i)
+         if (s->labels[i]) return axis ? 2.5 : 4;
+   }
    return 1;
 }
 
@@ -305,7 +320,7 @@ static inline plot_axis plot__range(const plot_panel *p, int axis)
          for (int k = 0; k < p->n_series; ++k) /* cells fill the panel, bars stand on its edge */
             if (p->series[k].kind == PLOT_CELLS) pad = 0;
          if (a.log || lo < 0 || lo > 0) lo -= pad;
-         if (a.log || hi < 0 || hi > 0) hi += pad;
+         if (a.log || hi < 0 || hi > 0) hi += pad * plot__roof(p, axis);
       }
       a.lo = a.log ? pow(10, fmax(lo, -300)) : lo; a.hi = a.log ? pow(10, fmin(hi, 300)) : hi;
    }
@@ -431,20 +446,19 @@ static inline void plot__label(FILE *to, const plot__frame *f, const plot_series
 {
    static const double dx[] = {0, 0, 9, -9}, dy[] = {-9, 19, 5, 5};
    static const char *const style[] = {"m", "m", "", "e"};
-   double x = plot__inside(f, 0, plot__value(s->x, i)), y = plot__inside(f, 1, plot__value(s->y, i));
+   double v[2] = {plot__value(s->x, i), plot__value(s->y, i)};
+   if (s->kind == PLOT_BARS && s->error && s->error[i] > 0 && s->error[i] < plot__most) v[!s->sideways] += s->error[i];
+   double x = plot__inside(f, 0, v[0]), y = plot__inside(f, 1, v[1]);
    int place = (int)s->place & 3, rule = s->kind == PLOT_HORIZONTAL ? 1 : s->kind == PLOT_VERTICAL ? 2 : 0;
-   double half = plot__width(s->labels[i]) / 2;
+   double half = plot__width(s->labels[i]) / 2 + 4;
    if (rule == 1) { /* at the right end, on the line or under it */
       plot__text(to, f->at[0] + f->size[0] - 4, y + (place == PLOT_BELOW ? 16 : -5), "e", s->labels[i]);
    } else if (rule == 2) { /* at the upper end, beside the line */
       plot__text(to, x + (place == PLOT_LEFT ? -5 : 5), f->at[1] + 13, place == PLOT_LEFT ? "e" : "", s->labels[i]);
    } else {
       if (place < 2) x = fmin(fmax(x, f->at[0] + half), f->at[0] + f->size[0] - half);
-      if (s->kind == PLOT_BARS && s->error && s->error[i] > 0 && s->error[i] < plot__most) {
-         if (place == PLOT_ABOVE) y = plot__inside(f, 1, s->y[i] + s->error[i]);
-         if (place == PLOT_RIGHT) x = plot__inside(f, 0, s->x[i] + s->error[i]);
-      }
-      plot__text(to, x + dx[place], y + dy[place], style[place], s->labels[i]);
+      y = fmin(fmax(y + dy[place], f->at[1] + 12), f->at[1] + f->size[1] - 4);
+      plot__text(to, x + dx[place], y, style[place], s->labels[i]);
    }
 }
 
@@ -500,22 +514,22 @@ static inline double plot__legend(FILE *to, const plot_panel *panels, int n, dou
             for (int j = 0; j < (q < p ? panels[q].n_series : k) && !again; ++j)
                again = panels[q].series[j].name && !strcmp(panels[q].series[j].name, s->name);
          if (again) continue;
-         double wide = 33 + plot__width(s->name);
+         double wide = 28 + plot__width(s->name);
          if (x > 0 && x + wide > width) x = 0, y += plot__row;
          if (to) {
             double at = left + x, mid = top + y + 9;
             plot__open(to, s);
             if (s->kind == PLOT_LINE || s->kind >= PLOT_HORIZONTAL)
-               plot__print(to, "<path d=\"M% %h26\"/>\n", at, mid, 0, 0);
+               plot__print(to, "<path d=\"M% %h22\"/>\n", at, mid, 0, 0);
             else if (s->kind != PLOT_POINTS)
                plot__print(to, "<path stroke=\"none\" fill-opacity=\"%\" d=\"M% %h14v12h-14z\"/>\n",
-                           s->kind == PLOT_BAND ? 0.25 : s->kind == PLOT_BARS ? 0.85 : 1, at + 6, mid - 6, 0);
+                           s->kind == PLOT_BAND ? 0.25 : s->kind == PLOT_BARS ? 0.85 : 1, at + 4, mid - 6, 0);
             if (s->kind <= PLOT_POINTS)
-               plot__mark(to, s->kind == PLOT_POINTS && !s->marker ? PLOT_CIRCLE : s->marker, at + 13, mid);
+               plot__mark(to, s->kind == PLOT_POINTS && !s->marker ? PLOT_CIRCLE : s->marker, at + 11, mid);
             fputs("</g>\n", to);
-            plot__text(to, at + 32, mid + 5, "", s->name);
+            plot__text(to, at + 28, mid + 5, "", s->name);
          }
-         x += wide + plot__gap;
+         x += wide + 13;
       }
    return x > 0 ? y + plot__row + 5 : 0;
 }
@@ -534,15 +548,15 @@ static inline double plot__wide(const plot_panel *p, double width)
 
 static inline plot__margin plot__around(const plot_panel *p, double width, int legend, plot__frame *f)
 {
-   plot__margin m = {10, 10, 6, 24, 0};
+   plot__margin m = {10, 10, 6, 10, 0};
    plot_tick ticks[PLOT_TICKS];
    f->axis[0] = plot__range(p, 0);
    f->axis[1] = plot__range(p, 1);
-   for (int i = plot_ticks(&f->axis[1], plot__height(p), 45, ticks) - 1; i >= 0; --i)
+   for (int i = plot_ticks(&f->axis[1], plot__height(p), 40, ticks) - 1; i >= 0; --i)
       m.left = fmax(m.left, plot__width(ticks[i].text) + 10);
-   for (int i = plot_ticks(&f->axis[0], width, 75, ticks) - 1; i >= 0; --i) {
+   for (int i = plot_ticks(&f->axis[0], width, 50, ticks) - 1; i >= 0; --i) {
       if (!f->axis[0].names) m.right = fmax(m.right, plot__width(ticks[i].text) / 2);
-      if (strchr(ticks[i].text, '\n')) m.bottom = 24 + plot__row - 3;
+      if (ticks[i].text[0]) m.bottom = fmax(m.bottom, strchr(ticks[i].text, '\n') ? 24 + plot__row - 3 : 24);
    }
    if (p->x.label) m.bottom += plot__row;
    if (p->y.label) m.top += plot__row;
@@ -555,7 +569,7 @@ static inline void plot__axis(FILE *to, const plot__frame *f, int axis)
 {
    plot_tick ticks[PLOT_TICKS];
    double end = -1e9, bottom = f->at[1] + f->size[1];
-   int n = plot_ticks(&f->axis[axis], f->size[axis], axis ? 45 : 75, ticks);
+   int n = plot_ticks(&f->axis[axis], f->size[axis], axis ? 40 : 50, ticks);
    for (int i = 0; i < n; ++i) {
       double at = plot__inside(f, axis, ticks[i].at), half = plot__width(ticks[i].text) / 2;
       if (!ticks[i].minor && !f->axis[axis].names) {
@@ -567,28 +581,32 @@ static inline void plot__axis(FILE *to, const plot__frame *f, int axis)
       if (!ticks[i].text[0]) continue;
       if (axis) plot__text(to, f->at[0] - 8, at + 5, "e", ticks[i].text);
       else if (fabs(at - end) >= half + 5) { /* else it would touch the one before */
-         plot__text(to, at, bottom + 19, "m", ticks[i].text);
+         const char *line = ticks[i].text;
+         for (double y = bottom + 19; line; y += plot__row - 3) line = plot__text(to, at, y, "m", line);
          end = at + (f->axis[0].down ? -half : half);
       }
    }
 }
 
+/* top: of the row; area: of what is within the axes. */
 static inline void plot__panel(FILE *to, const plot_panel *p, plot__frame *f, const plot__margin *m, double left,
-                               double top, double width)
+                               double top, double area, double width)
 {
-   f->at[0] = left + m->left; f->at[1] = top + m->top;
+   f->at[0] = left + m->left; f->at[1] = area;
    f->size[0] = width - m->left - m->right; f->size[1] = plot__height(p);
    double bottom = f->at[1] + f->size[1], y = top + 15;
    if (p->title) plot__text(to, left, y, "b", p->title), y += plot__row + 2;
    if (m->legend > 0) plot__legend(to, p, 1, left, y - 14, width - m->right);
-   y += m->legend;
-   if (p->y.label) plot__text(to, left, y, "l", p->y.label);
+   if (p->y.label) plot__text(to, left, area - 9, "l", p->y.label);
    plot__print(to, "<rect class=\"area\" x=\"%\" y=\"%\" width=\"%\" height=\"%\"/>\n", f->at[0], f->at[1], f->size[0],
                f->size[1]);
    plot__axis(to, f, 0);
    plot__axis(to, f, 1);
    plot__print(to, "<path class=\"axis\" d=\"M% %V%H%\"/>\n", f->at[0], f->at[1], bottom, f->at[0] + f->size[0]);
-   if (p->x.label) plot__text(to, f->at[0] + f->size[0] / 2, bottom + m->bottom - 1, "m l", p->x.label);
+   if (p->x.label) { /* in the middle, or at the end of the panel */
+      double middle = f->at[0] + f->size[0] / 2, room = left + width - plot__width(p->x.label) / 2;
+      plot__text(to, fmin(middle, room), bottom + m->bottom - 1, "m l", p->x.label);
+   }
    for (int k = 0; k < p->n_series; ++k) plot__draw(to, f, &p->series[k]);
 }
 
@@ -609,7 +627,7 @@ static inline double plot__rows(FILE *to, const plot *p, double width, double to
          const plot_panel *panel = &p->panels[i];
          double w = plot__wide(panel, width);
          m = plot__around(panel, w, !p->legend, &f);
-         if (to) plot__panel(to, panel, &f, &m, left, top + above - m.top, w);
+         if (to) plot__panel(to, panel, &f, &m, left, top, top + above, w);
          height = fmax(height, above + plot__height(panel) + m.bottom);
          left += w + plot__gap;
       }
