@@ -228,7 +228,8 @@ static inline int plot__linear(const plot_axis *a, double most, plot_tick *to)
    return n;
 }
 
-/* The ticks of an axis whose lo < hi, which is so many pixels long. Returns how many; `to` has PLOT_TICKS. */
+/* The ticks of an axis whose lo < hi: with text about one in each `each` of so many pixels. Returns how many; `to` has
+   PLOT_TICKS. */
 static inline int plot_ticks(const plot_axis *a, double pixels, double each, plot_tick *to)
 {
    int n = 0;
@@ -636,7 +637,8 @@ static inline double plot__rows(FILE *to, const plot *p, double width, double to
    return top;
 }
 
-/* Writes the figure. 0: the file says that writing failed. */
+/* Writes the figure. 0: the file says that writing failed. Colours are classes, which set `color`, and not custom
+   properties: programs that know no var() show the figure too. */
 static inline int plot_svg(FILE *to, const plot *p)
 {
    static const char *const colours[2] = {
