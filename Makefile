@@ -62,7 +62,7 @@ endif
 # `make test` builds on all cores even without -j: most of its time is building.
 CORES := $(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),2)
 
-.PHONY: all run variants programs test check bench learn experiments clean help FORCE
+.PHONY: all run variants programs test check bench learn experiments figures clean help FORCE
 .DELETE_ON_ERROR:
 
 all: $(EXAMPLES)
@@ -112,6 +112,10 @@ experiments: $(BUILD)/experiments
 	@OMP_WAIT_POLICY=$${OMP_WAIT_POLICY:-passive} ./$(BUILD)/experiments --data '$(DATA)' $(EXPERIMENTS)
 endif
 
+# Draws what is there of bench/experiments/*.csv; says which figures have no data yet.
+figures: $(BUILD)/figures
+	@./$(BUILD)/figures
+
 clean:
 	rm -rf $(BUILD)
 
@@ -129,6 +133,7 @@ help:
 	@echo 'make learn DATA=FILE   the slower learning check, on tinyshakespeare, see docs/results.md; goes on if stopped'
 	@echo 'make experiments DATA=FILE   the runs behind the figures of docs/results.md: hours; goes on if stopped'
 	@echo '             (EXPERIMENTS=--estimate: only says how long)'
+	@echo 'make figures   docs/figures/*.svg from bench/experiments/*.csv'
 	@echo 'make clean   removes $(BUILD)/'
 	@echo 'Settings: CC=clang  CXX=clang++  CFLAGS=-O3  OPENMP= (off)  CORES=1'
 
