@@ -214,7 +214,11 @@ static int add_line(char *line, int number)
       }
       if (!wrong) wrong = spec_config(&j.s, &j.cfg, &j.flops);
       if (wrong) return lab_failed(where, wrong);
-      for (int k = 0; k < n_jobs; ++k) skip |= strcmp(jobs[k].key, j.key) == 0;
+      for (int k = 0; k < n_jobs; ++k)
+         if (strcmp(jobs[k].key, j.key) == 0) { /* of an earlier stage too */
+            jobs[k].full |= j.full;
+            skip = 1;
+         }
       if (skip || (speed ? strcmp(j.s.value[SPEC_SEED], "1") != 0 : is_done(j.key))) continue;
       job *more = (job *)realloc(jobs, (size_t)(n_jobs + 1) * sizeof *jobs);
       if (!more) return lab_failed(where, "no memory");
