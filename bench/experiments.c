@@ -37,7 +37,8 @@ static const option table[] = {
    {"--stage", "NAME", OPTION_TEXT, &stage, 0, 0, NULL, "only the lines of this stage"},
    {"--threads", "N", OPTION_INT, &threads, 1, 256, NULL, "never changes a result (default 2)"},
    {"--speed", NULL, OPTION_FLAG, &speed, 0, 0, NULL,
-    "time the first seed's models instead, taking turns: training steps and, of\nthose that full=yes has kept, decoding, into speed.csv; on an idle machine"},
+    "time the first seed's models instead, taking turns: training steps and, of\n"
+    "those that full=yes has kept, decoding, into speed.csv; on an idle machine"},
    {"--estimate", NULL, OPTION_FLAG, &estimate, 0, 0, NULL, "say how long it would take, and stop"},
    {"--quick", NULL, OPTION_FLAG, &quick, 0, 0, NULL,
     "the first run of each line, a few steps of it, on a made-up text:\n"
@@ -303,7 +304,7 @@ static int by_size(const void *a, const void *b)
    return (x > y) - (x < y);
 }
 
-/* Decodes a window of the test part token by token, after its first half; seconds a token, or NONE if no model is kept. */
+/* Decodes a window of the test part token by token, after its first half; seconds a token, or NONE without a model. */
 static double decode(lab *l, const char *key, mod_session **session)
 {
    char name[512];
@@ -327,7 +328,7 @@ static double decode(lab *l, const char *key, mod_session **session)
    return (lab_seconds() - began) / (SPEC_CONTEXT - half);
 }
 
-/* All jobs take turns. Decoding comes in rounds of its own, in one thread, as it changes the weights of the trainer's model. */
+/* All jobs take turns. Decoding has rounds of its own, in one thread: it changes the weights of the trainer's model. */
 static int time_all(void)
 {
    lab *labs = (lab *)calloc((size_t)n_jobs, sizeof *labs);
@@ -398,8 +399,8 @@ int main(int argc, char **argv)
    if (asked <= 0) return asked == 0 ? 0 : 2;
    if (!data && !quick) return lab_failed("no text", "say --data FILE, or --quick"), 2;
    mkdir("build/models", 0777);
-   if (!open_text() || !(csv = open_csv("runs.csv", columns, "a+")) || !(curves = open_csv("curves.csv", curve_columns, "a+")) ||
-       !read_plan())
+   if (!open_text() || !(csv = open_csv("runs.csv", columns, "a+")) ||
+       !(curves = open_csv("curves.csv", curve_columns, "a+")) || !read_plan())
       return 2;
    if (speed) return time_all() ? 0 : 2;
    for (int i = 0; i < n_jobs; ++i) left += cost(&jobs[i]);

@@ -1,10 +1,9 @@
 /* routing.c - what the routers of a trained model do (figure 5 of the paper), as numbers for bench/figures.c
 
-      build/routing --data FILE --model MODEL [--model MODEL] --out bench/experiments/routing.csv
+      build/routing --data FILE --model MODEL --out bench/experiments/routing.csv
 
-   FILE is the text of the experiments, MODEL a file in build/models/ that they left. Columns: model (by who decides
-   causally), what, block, x, y; what stands where is said beside each row below. 512 windows of the test part; nothing
-   is chosen by them. */
+   FILE is the text of the experiments, MODEL a file in build/models/ that they left. Columns: what, block (from 1 on),
+   x, y; what stands where is said beside each row below. 512 windows of the test part; nothing is chosen by them. */
 #include "../examples/common/text.h" /* before any system header */
 #include "../examples/common/options.h"
 #include "../examples/common/spearman.h"
@@ -12,20 +11,19 @@
 #include "../mod.h"
 #include "lab.h"
 
-enum { WINDOWS = 512, SEQS = 32, BINS = 50, DECILES = 10, POSITIONS = 16, LAYERS_MOST = 64, BYTES = 256 };
+enum { WINDOWS = 512, SEQS = 32, BINS = 50, DECILES = 10, POSITIONS = 16, LAYERS_MOST = 64, BYTES = 256, RARE = 200 };
 static const int shares[TEXT_N_PARTS] = {96, 2, 2};
 
 /* For the map: lines of our own, in the language of the text. */
 static const char sample[] =
-   "static int clamp(int value, int low, int high)\n{\n\tif (value < low)\n\t\treturn low;\n\treturn value > high ? high : "
-   "value;\n}\n\n/* Sum of n numbers. */\nlong sum(const int *x, int n)\n{\n\tlong total = 0;\n";
+   "static int clamp(int value, int low, int high)\n{\n\tif (value < low)\n\t\treturn low;\n\treturn value > high ? high "
+   ": value;\n}\n\n/* Sum of n numbers. */\nlong sum(const int *x, int n)\n{\n\tlong total = 0;\n";
 
-static const char *data, *out;
-static option_list models;
+static const char *data, *model, *out;
 static int threads = 2;
 static const option table[] = {
    {"--data", "FILE", OPTION_TEXT, &data, 0, 0, NULL, "the text"},
-   {"--model", "MODEL", OPTION_LIST, &models, 0, 0, NULL, "a model's file; may be given again"},
+   {"--model", "MODEL", OPTION_TEXT, &model, 0, 0, NULL, "a model's file"},
    {"--out", "FILE", OPTION_TEXT, &out, 0, 0, NULL, "the CSV file to write"},
    {"--threads", "N", OPTION_INT, &threads, 1, 256, NULL, "never changes a result (default 2)"}};
 enum { OPTIONS = sizeof table / sizeof table[0] };
@@ -108,12 +106,12 @@ static int by_entropy(const void *a, const void *b)
    return (x > y) - (x < y);
 }
 
-static void row(FILE *to, const char *name, const char *what, int block, double x, double y)
+static void row(FILE *to, const char *what, int block, double x, double y)
 {
-   fprintf(to, "%s,%s,%d,%.9g,%.9g\n", name, what, block, x, y);
+   fprintf(to, "%s,%d,%.9g,%.9g\n", what, block, x, y);
 }
 
-static int report(lab *l, study *s, const char *name, FILE *to)
+static int report(lab *l, study *s, FILE *to)
 {
    int routed = 0;
    double n = (double)s->n, independent[LAYERS_MOST + 1] = {1}, engaged[LAYERS_MOST + 1] = {0}, rho = 0;
@@ -123,23 +121,20 @@ static int report(lab *l, study *s, const char *name, FILE *to)
       double c = s->share[b] / n;
       ++routed;
       for (int k = routed; k >= 0; --k) independent[k] = independent[k] * (1 - c) + (k ? independent[k - 1] * c : 0);
-      row(to, name, "share", b, b, c);                       /* of the tokens, causally */
+      row(to, "share", b + 1, 0, c);                         /* of the tokens, causally */
       for (int i = 0; i < BINS; ++i)                         /* tokens by sigmoid(router), of a top-k pass */
-         row(to, name, "router_histogram", b, (i + 0.5) / BINS, s->histogram[b][i]);
+         row(to, "router_histogram", b + 1, (i + 0.5) / BINS, s->histogram[b][i]);
    }
-   row(to, name, "above_half", 0, 0.5, s->above / s->scores); /* the share of sigmoid(router) above 0.5 */
+   row(to, "above_half", 0, 0.5, s->above / s->scores); /* the share of sigmoid(router) above 0.5 */
    for (size_t i = 0; i < s->n; ++i) ++engaged[(int)s->used[i]];
-   for (int k = 0; k <= routed; ++k) {                        /* tokens that use k of the routed blocks: measured, and */
-      row(to, name, "engaged", 0, k, engaged[k] / n);         /* if blocks took them independently */
-      row(to, name, "engaged", 1, k, independent[k]);
+   for (int k = 0; k <= routed; ++k) { /* tokens that use k of the routed blocks: measured, and if blocks took them */
+      row(to, "engaged", 0, k, engaged[k] / n); /* independently of each other */
+      row(to, "engaged", 1, k, independent[k]);
    }
-   for (int v = 0; v < BYTES; ++v)                            /* of bytes that occur: share of routed blocks they use */
-      if (s->byte[v] > 0) {
-         row(to, name, "byte_share", 0, v, s->byte_used[v] / s->byte[v] / routed);
-         row(to, name, "byte_count", 0, v, s->byte[v]);
-      }
+   for (int v = 0; v < BYTES; ++v)                            /* of bytes not rare: share of routed blocks they use */
+      if (s->byte[v] >= RARE) row(to, "byte_share", 0, v, s->byte_used[v] / s->byte[v] / routed);
    for (int p = 0; p < POSITIONS; ++p)
-      row(to, name, "position_share", 0, (p + 0.5) * s->context / POSITIONS,
+      row(to, "position_share", 0, (p + 0.5) * s->context / POSITIONS,
           s->position_used[p] / (n / POSITIONS) / routed);
    double **order = (double **)malloc(s->n * sizeof *order);
    if (!order) return lab_failed("memory", "there is not enough");
@@ -152,10 +147,10 @@ static int report(lab *l, study *s, const char *name, FILE *to)
          entropy += *order[at];
          sum += s->used[order[at] - s->entropy];
       }
-      row(to, name, "entropy", (int)d, entropy / (double)(end - from), sum / (double)(end - from) / routed);
+      row(to, "entropy", (int)d, entropy / (double)(end - from), sum / (double)(end - from) / routed);
    }
    free(order);
-   if (spearman(s->used, s->entropy, s->n, &rho)) row(to, name, "spearman", 0, n, rho); /* blocks used and entropy */
+   if (spearman(s->used, s->entropy, s->n, &rho)) row(to, "spearman", 0, n, rho); /* blocks used and entropy */
 
    int length = (int)sizeof sample - 1 < s->context ? (int)sizeof sample - 1 : s->context;
    for (int i = 0; i < length; ++i) l->tokens[i] = (unsigned char)sample[i];
@@ -165,18 +160,17 @@ static int report(lab *l, study *s, const char *name, FILE *to)
    l->batch.n_seqs = 1; l->batch.length = length; l->batch.targets = NULL; l->batch.mode = MOD_MODE_CAUSAL;
    if (mod_model_forward(l->model, l->tape, NULL, &l->batch, &f, &l->err) != MOD_RESULT_OK)
       return lab_failed("map", l->err.message);
-   for (int i = 0; i < length; ++i) row(to, name, "text", 0, i, (unsigned char)sample[i]);
+   for (int i = 0; i < length; ++i) row(to, "text", 0, i, (unsigned char)sample[i]);
    for (int b = 0; b < s->n_layers; ++b)                      /* did the block take byte x of it, causally? */
       for (int i = 0; i < length; ++i)
-         row(to, name, "map", b, i, s->kept[(size_t)b * SEQS * (size_t)s->context + (size_t)i]);
-   printf("%s: %d routed blocks, %.1f%% of the routers' sigmoids above 0.5, rho = %.3f with entropy, n = %.0f\n", name,
-          routed, 100 * s->above / s->scores, rho, n);
+         row(to, "map", b + 1, i, s->kept[(size_t)b * SEQS * (size_t)s->context + (size_t)i]);
+   printf("%d routed blocks, %.1f%% of the routers' sigmoids above 0.5, rho = %.3f with entropy, n = %.0f\n", routed,
+          100 * s->above / s->scores, rho, n);
    return 1;
 }
 
 static int study_model(const char *path, text_corpus *text, FILE *to)
 {
-   static const char *const names[] = {"", "predictor", "router", "both", "none"};
    lab l = {0};
    study s = {0};
    mod_file *file = mod_file_open(path, NULL, &l.err);
@@ -195,7 +189,7 @@ static int study_model(const char *path, text_corpus *text, FILE *to)
       s.entropy = (double *)calloc(n, sizeof *s.entropy);
       s.used = (double *)calloc(n, sizeof *s.used);
       ok = s.kept && s.entropy && s.used ? 1 : lab_failed("memory", "there is not enough");
-      ok = ok && pass(&l, &s, 0) && pass(&l, &s, 1) && report(&l, &s, names[mod_config_resolve(&l.cfg).causal], to);
+      ok = ok && pass(&l, &s, 0) && pass(&l, &s, 1) && report(&l, &s, to);
    }
    free(s.kept);
    free(s.entropy);
@@ -207,20 +201,20 @@ static int study_model(const char *path, text_corpus *text, FILE *to)
 
 int main(int argc, char **argv)
 {
-   int n_words = 0, asked = option_parse("routing", table, OPTIONS, argc - 1, argv + 1, NULL, 0, &n_words), ok = 1;
+   int n_words = 0, asked = option_parse("routing", table, OPTIONS, argc - 1, argv + 1, NULL, 0, &n_words);
    text_desc desc = {0};
    text_corpus text;
    text_error err;
    if (asked == 0) option_help(stdout, table, OPTIONS);
    if (asked <= 0) return asked == 0 ? 0 : 2;
-   if (!data || !models.n || !out) return lab_failed("options", "say --data FILE --model MODEL --out FILE"), 2;
+   if (!data || !model || !out) return lab_failed("options", "say --data FILE --model MODEL --out FILE"), 2;
    desc.paths = &data; desc.n_paths = 1;
    memcpy(desc.shares, shares, sizeof shares);
    if (!text_open(&text, &desc, &err)) return lab_failed(data, err.message), 2;
    FILE *to = fopen(out, "w");
    if (!to) return lab_failed(out, strerror(errno)), 2;
-   fputs("model,what,block,x,y\n", to);
-   for (int i = 0; ok && i < models.n; ++i) ok = study_model(models.item[i], &text, to);
+   fputs("what,block,x,y\n", to);
+   int ok = study_model(model, &text, to);
    ok = fclose(to) == 0 && ok;
    text_close(&text);
    return ok ? 0 : 1;

@@ -295,8 +295,8 @@ static inline uint64_t text_draw(const text_corpus *t, int part, int length, uin
    return position;
 }
 
-/* The position of window `index` of a part's text_windows in an order that the seed shuffles: none comes twice before all
-   have come; then they come again, in another order. TEXT_NONE if there is none. */
+/* The position of window `index` of a part's text_windows in an order that the seed shuffles: none comes twice before
+   all have come; then they come again, in another order. TEXT_NONE if there is none. */
 static inline uint64_t text_deal(const text_corpus *t, int part, int length, uint64_t seed, uint64_t index)
 {
    const uint64_t golden = 0x9e3779b97f4a7c15u;
