@@ -3,10 +3,11 @@
       make figures
       build/figures --help
 
-   Reads runs.csv, curves.csv and routing.csv as bench/experiments.c writes them. Rows are found by what they say, never
-   by their place: a figure whose rows are not there yet is skipped, with a sentence. A model is all runs that differ in
-   the seed only. Of several learning rates it has the one with most seeds; of these, that of the lowest validation
-   loss. "Best" is by validation loss, too; what is drawn of stage iso is the loss on the test part.
+   Reads runs.csv, curves.csv and speed.csv as bench/experiments.c writes them, and routing.csv of bench/routing.c. Rows
+   are found by what they say, never by their place: a figure whose rows are not there yet is skipped, with a sentence.
+   A model is all runs that differ in the seed only. Of several learning rates it has the one with most seeds; of these,
+   that of the lowest validation loss. "Best" is by validation loss, too; what is drawn of stage iso is the loss on the
+   test part.
 */
 #include "../examples/common/options.h"
 #include "../examples/common/plot.h"
@@ -30,7 +31,7 @@ typedef struct csv {
    const char **cell;
    int n_columns, n_rows, field[SPEC_FIELDS]; /* the columns of spec.h's fields; -1: there is none */
 } csv;
-static csv runs, curves, routing;
+static csv runs, curves, speed, routing;
 
 static void csv_read(csv *t, const char *name)
 {
@@ -169,6 +170,14 @@ static value relative(int model, const char *column, int other, const char *base
       }
    }
    return average(v, n);
+}
+
+/* Of a training step, side by side with the other models; NAN if that was not measured. */
+static double seconds_a_step(int model)
+{
+   for (int r = 1; r < speed.n_rows; ++r)
+      if (alike(&speed, r, &runs, model, in_seed)) return number(&speed, r, "step_median");
+   return (double)NAN;
 }
 
 static double flops(int row) { return number(&runs, row, "flops_per_token"); }
@@ -498,13 +507,15 @@ static int learning(void)
    for (int i = dense.n - 1; i >= 0; --i)
       if (flops(dense.row[i]) >= 1.5 * flops(rows[0])) rows[1] = dense.row[i];
    rows[3] = small(&mod, rows[0]);
+   for (int i = 0; i < 4; ++i)
+      if (rows[i] && !(seconds_a_step(rows[i]) > 0)) return skip(name, "speed.csv has not all of its models");
    fresh();
    names[0] = say("dense %s, the best", size_of(rows[0]));
    names[1] = rows[1] ? say("dense %s, larger", size_of(rows[1])) : "";
    names[2] = say("MoD %s, the best", size_of(rows[2]));
    names[3] = rows[3] ? say("MoD %s, small", size_of(rows[3])) : "";
    p[0].title = "(a) By FLOPs"; p[0].x.label = say("FLOPs of training (%s)", ten_to("1e12"));
-   p[1].title = "(b) By time"; p[1].x.label = "training (s)";
+   p[1].title = "(b) By time"; p[1].x.label = "training (s), two threads";
    p[2].title = "(c) FLOPs of a step"; p[2].y.label = say("FLOPs (%s)", ten_to("1e9"));
    p[3].title = "(d) Speed"; p[3].y.label = "steps a second";
    for (int k = 0; k < 2; ++k) {
@@ -518,7 +529,7 @@ static int learning(void)
          if (!rows[i]) continue;
          curve c = add(&p[k], PLOT_LINE, names[i], colours[i], markers[i], MODELS);
          c.s->dash = i == 1 || i == 3;
-         course(&c, rows[i], k ? "seconds" : "step", k ? 1 : step, "validation_loss");
+         course(&c, rows[i], "step", k ? seconds_a_step(rows[i]) : step, "validation_loss");
          if (c.s->n < 3) return skip(name, "curves.csv has no course of these models");
          for (int j = 0; j < c.s->n; ++j) lo = fmin(lo, c.y[j]);
          hi = fmax(hi, c.y[2]); /* the first points, where little is learned yet, would squeeze the others */
@@ -530,7 +541,7 @@ static int learning(void)
       for (int i = 0; i < 4; ++i) {
          if (!rows[i]) continue;
          double step = 3 * SPEC_SEQS * SPEC_CONTEXT * 1e-9 * flops(rows[i]);
-         double v = k == 2 ? step : of(rows[i], "steps").mean / of(rows[i], "seconds").mean;
+         double v = k == 2 ? step : 1 / seconds_a_step(rows[i]);
          curve c = add(&p[k], PLOT_BARS, names[i], colours[i], PLOT_NONE, 1);
          point(&c, n, exactly(v), say(v < 10 ? "%.2f" : "%.1f", v));
          ticks[n++] = say("%s\n%s", i < 2 ? "dense" : "MoD", size_of(rows[i]));
@@ -920,6 +931,7 @@ int main(int argc, char **argv)
    mkdir(out, 0777);
    csv_read(&runs, "runs.csv");
    csv_read(&curves, "curves.csv");
+   csv_read(&speed, "speed.csv");
    csv_read(&routing, "routing.csv");
    int ok = settings();
    ok &= learning();
@@ -928,8 +940,8 @@ int main(int argc, char **argv)
    ok &= causal();
    ok &= experts();
    ok &= memory();
-   csv *all[] = {&runs, &curves, &routing};
-   for (int i = 0; i < 3; ++i) {
+   csv *all[] = {&runs, &curves, &speed, &routing};
+   for (int i = 0; i < 4; ++i) {
       free(all[i]->bytes);
       free(all[i]->cell);
    }
