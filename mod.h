@@ -1182,9 +1182,7 @@ MODDEF mod_file *mod_file_open(const char *path, const mod_allocator *allocator,
 #endif
 
 #if defined(_OPENMP) && !defined(MOD_NO_OPENMP)
-#define MOD__OPENMP 1
-#else
-#define MOD__OPENMP 0
+#define MOD__OPENMP
 #endif
 
 #if defined(__GNUC__) || defined(_MSC_VER)
@@ -1207,30 +1205,24 @@ MODDEF mod_file *mod_file_open(const char *path, const mod_allocator *allocator,
 #include <xmmintrin.h> /* the other one alone takes half a second to compile */
 #endif
 #define MOD__SSE2
+#define MOD__SQRT4 _mm_sqrt_ps /* of four floats */
 #if defined(__clang__) || !(defined(_WIN32) || defined(__CYGWIN__))
 #define MOD__AVX
 #endif
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 #define MOD__NEON
+#define MOD__SQRT4 vsqrtq_f32
 #elif defined(__wasm_simd128__)
 #include <wasm_simd128.h>
 #define MOD__WASM128
+#define MOD__SQRT4 wasm_f32x4_sqrt
 #endif
 #endif
-#if defined(MOD__SSE2) || defined(MOD__NEON) || defined(MOD__WASM128)
+#ifdef MOD__SQRT4
 #define MOD__INLINE static inline __attribute__((__always_inline__)) /* so that a loop over it becomes vectors */
 #else
 #define MOD__INLINE MOD__FN
-#endif
-
-/* libm only for what IEEE 754 rounds exactly; and for everything in a double build, which promises no bits. */
-#ifdef MOD_USE_DOUBLE
-#define mod__sqrt sqrt
-#define mod__fabs fabs
-#else
-#define mod__sqrt sqrtf
-#define mod__fabs fabsf
 #endif
 
 enum {
@@ -1501,14 +1493,20 @@ MOD__FN void mod__sincos64(double x, double *sine, double *cosine)
    *cosine = quarter == 0 ? c : quarter == 1 ? -s : quarter == 2 ? -c : s;
 }
 
+/* libm only for what IEEE 754 rounds exactly; and for everything in a double build, which promises no bits. */
 #ifdef MOD_USE_DOUBLE
 
+MOD__FN mod_real mod__sqrt(mod_real x) { return sqrt(x); }
+MOD__FN mod_real mod__fabs(mod_real x) { return fabs(x); }
 MOD__FN mod_real mod__exp(mod_real x) { return exp(x); }
 MOD__FN mod_real mod__exp_low(mod_real x) { return exp(x); }
 MOD__FN mod_real mod__log(mod_real x) { return log(x); }
 MOD__FN mod_real mod__tanh(mod_real x) { return tanh(x); }
 
 #else
+
+MOD__INLINE float mod__sqrt(float x) { return sqrtf(x); }
+MOD__INLINE float mod__fabs(float x) { return fabsf(x); }
 
 MOD__INLINE float mod__from_bits(uint32_t bits)
 {
@@ -1569,7 +1567,7 @@ MOD__INLINE float mod__log(float x)
 /* |x| < 0.625: a polynomial; beyond: 1 - 2 / (exp(2 |x|) + 1). */
 MOD__INLINE float mod__tanh(float x)
 {
-   float a = fabsf(x), z = x * x, y = -5.71704563e-3f, outer;
+   float a = mod__fabs(x), z = x * x, y = -5.71704563e-3f, outer;
    y = y * z + 2.06505880e-2f;
    y = y * z - 5.37434965e-2f;
    y = y * z + 1.33314908e-1f;
@@ -1590,20 +1588,19 @@ MOD__INLINE mod_real mod__sigmoid(mod_real x)
 }
 
 /* 0.5 x (1 + tanh u) = x sigmoid(2 u) = x / (1 + exp(-2 u)), u = sqrt(2/pi) (x + 0.044715 x^3). 0 below -20. */
-#define MOD__SQRT_2_PI ((mod_real)0.7978845608028654)
-#define MOD__GELU_CUBE ((mod_real)0.044715)
+static const mod_real mod__sqrt_2_pi = (mod_real)0.7978845608028654, mod__gelu_cube = (mod_real)0.044715;
 MOD__INLINE mod_real mod__gelu(mod_real x)
 {
    mod_real c = x < -20 ? -20 : x;
-   return c / (1 + mod__exp(-2 * (MOD__SQRT_2_PI * (c + MOD__GELU_CUBE * (c * c * c)))));
+   return c / (1 + mod__exp(-2 * (mod__sqrt_2_pi * (c + mod__gelu_cube * (c * c * c)))));
 }
 
 /* s + x s (1 - s) 2 u', s = sigmoid(2 u) */
 MOD__INLINE mod_real mod__gelu_slope(mod_real x)
 {
    mod_real c = x < -20 ? -20 : x > 20 ? 20 : x;
-   mod_real s = mod__sigmoid(2 * (MOD__SQRT_2_PI * (c + MOD__GELU_CUBE * (c * c * c))));
-   return s + c * (s * (1 - s)) * (2 * (MOD__SQRT_2_PI * (1 + 3 * MOD__GELU_CUBE * (c * c))));
+   mod_real s = mod__sigmoid(2 * (mod__sqrt_2_pi * (c + mod__gelu_cube * (c * c * c))));
+   return s + c * (s * (1 - s)) * (2 * (mod__sqrt_2_pi * (1 + 3 * mod__gelu_cube * (c * c))));
 }
 
 MOD__INLINE mod_real mod__silu(mod_real x)
@@ -1811,29 +1808,19 @@ static const mod__kernels mod__plain_kernels = {MOD__PANEL,    mod__sum,      mo
                                                 {MOD__MAPS(MOD__MAP_ENTRY)}};
 #undef MOD__MAP_ENTRY
 
-#if defined(MOD__SSE2) || defined(MOD__NEON) || defined(MOD__WASM128)
+#ifdef MOD__SQRT4
 
-#ifdef MOD_SELF
-#define MOD__SELF MOD_SELF
-#else
-#define MOD__SELF "mod.h"
+#ifndef MOD_SELF
+#define MOD_SELF "mod.h"
 #endif
 #ifdef __has_include
-#if !__has_include(MOD__SELF)
+#if !__has_include(MOD_SELF)
 #error "mod.h includes itself: define MOD_SELF as the name you gave it, or MOD_NO_SIMD"
 #undef MOD__SSE2
 #undef MOD__AVX
 #undef MOD__NEON
 #undef MOD__WASM128
 #endif
-#endif
-
-#if defined(MOD__SSE2)
-#define MOD__SQRT4 _mm_sqrt_ps
-#elif defined(MOD__NEON)
-#define MOD__SQRT4 vsqrtq_f32
-#else
-#define MOD__SQRT4 wasm_f32x4_sqrt
 #endif
 
 /* For each: lanes of a vector; a tile of so many rows and vectors fits the registers; with MOD_FAST_FMA c + a b. */
@@ -1843,37 +1830,35 @@ static const mod__kernels mod__plain_kernels = {MOD__PANEL,    mod__sum,      mo
 #define MOD__LANES 4
 #define MOD__ROWS 4
 #define MOD__VECTORS 2
-#include MOD__SELF
+#include MOD_SELF
 #endif
 
 #ifdef MOD__AVX
 #ifdef MOD_FAST_FMA
-#define MOD__TARGET_AVX2 __attribute__((__target__("avx2,fma")))
-#define MOD__TARGET_AVX512 __attribute__((__target__("avx512f,fma")))
+#define MOD__AND_FMA ",fma"
 #else
-#define MOD__TARGET_AVX2 __attribute__((__target__("avx2")))
-#define MOD__TARGET_AVX512 __attribute__((__target__("avx512f")))
+#define MOD__AND_FMA
 #endif
 
 #define MOD__LEVEL(name) mod__##name##_avx2
-#define MOD__TARGET MOD__TARGET_AVX2
+#define MOD__TARGET __attribute__((__target__("avx2" MOD__AND_FMA)))
 #define MOD__LANES 8
 #define MOD__ROWS 6
 #define MOD__VECTORS 2
 #ifdef MOD_FAST_FMA
 #define MOD__STEP(c, a, b) _mm256_fmadd_ps(_mm256_set1_ps(a), b, c)
 #endif
-#include MOD__SELF
+#include MOD_SELF
 
 #define MOD__LEVEL(name) mod__##name##_avx512
-#define MOD__TARGET MOD__TARGET_AVX512
+#define MOD__TARGET __attribute__((__target__("avx512f" MOD__AND_FMA)))
 #define MOD__LANES 16
 #define MOD__ROWS 12
 #define MOD__VECTORS 2
 #ifdef MOD_FAST_FMA
 #define MOD__STEP(c, a, b) _mm512_fmadd_ps(_mm512_set1_ps(a), b, c)
 #endif
-#include MOD__SELF
+#include MOD_SELF
 #endif
 
 #ifdef MOD__NEON
@@ -1885,7 +1870,7 @@ static const mod__kernels mod__plain_kernels = {MOD__PANEL,    mod__sum,      mo
 #ifdef MOD_FAST_FMA
 #define MOD__STEP(c, a, b) vfmaq_n_f32(c, b, a)
 #endif
-#include MOD__SELF
+#include MOD_SELF
 #endif
 
 #ifdef MOD__WASM128
@@ -1894,7 +1879,7 @@ static const mod__kernels mod__plain_kernels = {MOD__PANEL,    mod__sum,      mo
 #define MOD__LANES 4
 #define MOD__ROWS 4
 #define MOD__VECTORS 2
-#include MOD__SELF
+#include MOD_SELF
 #endif
 #ifdef MOD__LEVEL
 #error "mod.h includes itself: MOD_SELF, or without it \"mod.h\", is another file"
@@ -2021,7 +2006,7 @@ MOD__FN void mod__parallel(const mod_tape_desc *how, mod__kernel kernel, void *a
       how->jobs.run(mod__part, &split, split.parts, how->jobs.user);
    } else {
       int i;
-#if MOD__OPENMP
+#ifdef MOD__OPENMP
 #pragma omp parallel for schedule(static) num_threads(split.parts)
 #endif
       for (i = 0; i < split.parts; ++i) mod__part(&split, i);
@@ -7606,7 +7591,7 @@ MODDEF mod_file *mod_file_open(const char *path, const mod_allocator *allocator,
 #else
 #define MOD__INFO_REAL "float"
 #endif
-#if MOD__OPENMP
+#ifdef MOD__OPENMP
 #define MOD__INFO_THREADS "OpenMP"
 #else
 #define MOD__INFO_THREADS "no OpenMP"
@@ -7661,19 +7646,15 @@ MODDEF const char *mod_build_info(void)
 #endif
 }
 
-#undef MOD__SELF
 #undef MOD__SSE2
 #undef MOD__AVX
 #undef MOD__NEON
 #undef MOD__WASM128
-#undef MOD__TARGET_AVX2
-#undef MOD__TARGET_AVX512
+#undef MOD__AND_FMA
 #undef MOD__SQRT4
 #undef MOD__INLINE
 #undef MOD__MAPS
 #undef MOD__MAP_LOOPS
-#undef MOD__SQRT_2_PI
-#undef MOD__GELU_CUBE
 #undef MOD__INFO
 #undef MOD__INFO_LINE
 #undef MOD__INFO_PROMISE
@@ -7684,8 +7665,6 @@ MODDEF const char *mod_build_info(void)
 #undef MOD__FN
 #undef MOD__FAST_MATH
 #undef MOD__RESULTS
-#undef mod__sqrt
-#undef mod__fabs
 
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT DEFAULT
