@@ -1274,6 +1274,11 @@ MOD__FN mod_result mod__bad(mod_error *err, const char *message)
    return mod__error(err, MOD_RESULT_ARG, message, -1, -1);
 }
 
+MOD__FN mod_result mod__too_small(mod_error *err)
+{
+   return mod__error(err, MOD_RESULT_MEMORY, "the memory given is too small", -1, -1);
+}
+
 /* By its bits, because a compiler told that there is no NaN removes x != x. */
 MOD__FN int mod__finite(double x)
 {
@@ -1327,7 +1332,7 @@ MODDEF mod_result mod_arena_push(mod_arena *arena, size_t count, size_t size, vo
    if (!arena || !out) return mod__bad(err, "arena or out is NULL");
    if (!mod__mul(&bytes, count, size) || !mod__add_size(&bytes, bytes, MOD__ALIGN - 1) ||
        !mod__add_size(&end, arena->used, bytes &= ~(size_t)(MOD__ALIGN - 1)) || end > arena->size)
-      return mod__error(err, MOD_RESULT_MEMORY, "the memory given is too small", -1, -1);
+      return mod__too_small(err);
    *out = arena->base ? arena->base + arena->used : NULL;
    arena->used = end;
    if (arena->peak < end) arena->peak = end;
@@ -1340,6 +1345,14 @@ MODDEF mod_result mod_arena_rewind(mod_arena *arena, size_t mark, mod_error *err
    if (mark > arena->used) return mod__bad(err, "the mark lies beyond what is in use");
    arena->used = mark;
    return mod__ok(err);
+}
+
+/* For a walk over many pieces: the next one. NULL while counting, and where it does not fit, which *fits keeps. */
+MOD__FN void *mod__push(mod_arena *arena, size_t count, size_t size, int *fits)
+{
+   void *piece = NULL;
+   *fits = *fits && mod_arena_push(arena, count, size, &piece, NULL) == MOD_RESULT_OK;
+   return piece;
 }
 
 /* The allocator to use: the caller's, or malloc. NULL if there is none. */
@@ -1377,9 +1390,19 @@ MOD__FN void *mod__allocate(mod_allocator *chosen, const mod_allocator *allocato
    return memory;
 }
 
-MOD__FN void mod__release(void *memory, mod_allocator chosen)
+/* How functions that create end, and those that destroy. Whatever is made begins with its allocator; that is zero where
+   the memory is the caller's. */
+MOD__FN void *mod__created(void *made, void *memory, const mod_allocator *chosen)
 {
-   if (chosen.free) chosen.free(memory, chosen.user);
+   if (made) *(mod_allocator *)made = *chosen;
+   else chosen->free(memory, chosen->user);
+   return made;
+}
+
+MOD__FN void mod__destroy(void *made)
+{
+   const mod_allocator *chosen = (const mod_allocator *)made;
+   if (made && chosen->free) chosen->free(made, chosen->user);
 }
 
 /* =================================================================================================================
@@ -2251,6 +2274,7 @@ MODDEF mod_result mod_route_choose(const mod_real *score, int n, int n_paths, in
    ================================================================================================================= */
 
 struct mod_tape {
+   mod_allocator allocator; /* of mod_tape_create */
    mod_arena arena;   /* everything, this struct included; while measuring: no memory, only the count */
    mod_arena stub;    /* the memory given; while measuring it holds the tensors' descriptions */
    mod_tape_desc desc; /* resolved */
@@ -2261,12 +2285,12 @@ struct mod_tape {
    double flops;
    int backward_done;
    mod_error error;
-   mod_allocator allocator; /* of mod_tape_create */
 };
 
 MODDEF mod_tape *mod_tape_init(const mod_tape_desc *desc, void *memory, size_t size, mod_error *err)
 {
    mod_tape *t = (mod_tape *)memory;
+   const size_t start = (sizeof *t + MOD__ALIGN - 1) & ~(size_t)(MOD__ALIGN - 1);
    mod_tape_desc d;
    memset(&d, 0, sizeof d);
    if (desc) d = *desc;
@@ -2278,18 +2302,14 @@ MODDEF mod_tape *mod_tape_init(const mod_tape_desc *desc, void *memory, size_t s
    if (d.n_threads < 1 || d.n_threads > 1024) return mod__bad(err, "n_threads must be in [1, 1024]"), (mod_tape *)NULL;
    if (!mod__aligned(memory))
       return mod__error(err, MOD_RESULT_ALIGN, "memory is not aligned to 8 bytes", -1, -1), (mod_tape *)NULL;
-   if (size < sizeof *t)
-      return mod__error(err, MOD_RESULT_MEMORY, "the memory given is too small", -1, -1), (mod_tape *)NULL;
+   if (size < start) return mod__too_small(err), (mod_tape *)NULL;
    memset(t, 0, sizeof *t);
    t->desc = d;
    t->arena.base = d.measure ? NULL : (unsigned char *)memory;
    t->arena.size = d.measure ? (size_t)-1 : size;
    t->stub.base = (unsigned char *)memory;
    t->stub.size = size;
-   t->stub.used = t->start = (sizeof *t + MOD__ALIGN - 1) & ~(size_t)(MOD__ALIGN - 1);
-   t->arena.used = t->arena.peak = t->start;
-   if (t->start > size)
-      return mod__error(err, MOD_RESULT_MEMORY, "the memory given is too small", -1, -1), (mod_tape *)NULL;
+   t->start = t->stub.used = t->arena.used = t->arena.peak = start;
    mod__ok(&t->error);
    mod__ok(err);
    return t;
@@ -2299,23 +2319,14 @@ MODDEF mod_tape *mod_tape_create(const mod_tape_desc *desc, size_t size, const m
                                  mod_error *err)
 {
    mod_allocator chosen;
-   mod_tape *t;
    void *memory;
-   if (size < sizeof *t)
+   if (size < sizeof(mod_tape))
       return mod__error(err, MOD_RESULT_MEMORY, "the memory asked for is too small", -1, -1), (mod_tape *)NULL;
    if ((memory = mod__allocate(&chosen, allocator, size, err)) == NULL) return NULL;
-   t = mod_tape_init(desc, memory, size, err);
-   if (t)
-      t->allocator = chosen;
-   else
-      mod__release(memory, chosen);
-   return t;
+   return (mod_tape *)mod__created(mod_tape_init(desc, memory, size, err), memory, &chosen);
 }
 
-MODDEF void mod_tape_destroy(mod_tape *tape)
-{
-   if (tape) mod__release(tape, tape->allocator);
-}
+MODDEF void mod_tape_destroy(mod_tape *tape) { mod__destroy(tape); }
 
 MODDEF void mod_tape_reset(mod_tape *tape)
 {
@@ -3237,13 +3248,10 @@ typedef struct mod__attention {
    mod_real *q_panels, *do_panels; /* q and do of a strip in panels, for dS^T q and P^T do */
 } mod__attention;
 
-MOD__FN int mod__piece(mod_arena *arena, mod_real **out, size_t rows, size_t cols)
+MOD__FN mod_real *mod__piece(mod_arena *arena, size_t rows, size_t cols, int *fits)
 {
-   void *p;
-   mod_error e;
-   if (!mod__mul(&cols, cols, sizeof(mod_real)) || mod_arena_push(arena, rows, cols, &p, &e) != MOD_RESULT_OK) return 0;
-   *out = (mod_real *)p;
-   return 1;
+   *fits = *fits && mod__mul(&cols, cols, sizeof(mod_real));
+   return (mod_real *)mod__push(arena, rows, cols, fits);
 }
 
 /* Scratch of one task, in one walk: with base NULL it counts. q_max, k_max: most query rows and keys of a sequence.
@@ -3251,22 +3259,23 @@ MOD__FN int mod__piece(mod_arena *arena, mod_real **out, size_t rows, size_t col
 MOD__FN size_t mod__attention_layout(mod__attention *a, unsigned char *base, int q_max, int k_max, int hd, int backward)
 {
    size_t rows = (size_t)mod__min(q_max, MOD__STRIP), wide = mod__whole(hd), keys = mod__whole(k_max), d = (size_t)hd;
+   int fits = 1;
    mod_arena arena;
-   mod_error e;
-   void *visible;
    memset(&arena, 0, sizeof arena);
    arena.base = base;
    arena.size = (size_t)-1;
    a->s_row = keys + MOD__PANEL; /* no power of two: a column in more than one set of the cache */
-   if (!mod__piece(&arena, &a->s, rows, a->s_row) || !mod__piece(&arena, &a->kt, d, keys) ||
-       !mod__piece(&arena, &a->kv_panels, (size_t)k_max, wide) ||
-       (backward && (!mod__piece(&arena, &a->dp, rows, a->s_row) || !mod__piece(&arena, &a->vt, d, keys) ||
-                     !mod__piece(&arena, &a->q_panels, rows, wide) ||
-                     !mod__piece(&arena, &a->do_panels, rows, wide))) ||
-       mod_arena_push(&arena, (size_t)q_max, sizeof(int), &visible, &e) != MOD_RESULT_OK)
-      return (size_t)-1;
-   a->visible = (int *)visible;
-   return arena.used;
+   a->s = mod__piece(&arena, rows, a->s_row, &fits);
+   a->kt = mod__piece(&arena, d, keys, &fits);
+   a->kv_panels = mod__piece(&arena, (size_t)k_max, wide, &fits);
+   if (backward) {
+      a->dp = mod__piece(&arena, rows, a->s_row, &fits);
+      a->vt = mod__piece(&arena, d, keys, &fits);
+      a->q_panels = mod__piece(&arena, rows, wide, &fits);
+      a->do_panels = mod__piece(&arena, rows, wide, &fits);
+   }
+   a->visible = (int *)mod__push(&arena, (size_t)q_max, sizeof(int), &fits);
+   return fits ? arena.used : (size_t)-1;
 }
 
 MOD__FN mod__attention mod__attention_task(const mod_tensor *y, int task, mod__range r, int backward)
@@ -4664,6 +4673,7 @@ MOD__FN int mod__spec_of(const mod_config *c, int block, int slot, mod__spec *s)
 enum { MOD__NAME = 32 };
 
 struct mod_model {
+   mod_allocator allocator; /* of mod_model_create */
    mod_config config; /* resolved; its blocks point to the list below */
    mod_block_config *blocks; /* [n_layers] */
    int paths;                /* mod_config_paths */
@@ -4673,7 +4683,6 @@ struct mod_model {
    mod_real *params;         /* [n_params] */
    size_t n_params;
    int n_tensors;
-   mod_allocator allocator; /* of mod_model_create */
 };
 
 MOD__FN size_t mod__thetas(const mod_model *m) { return (size_t)m->paths * (size_t)m->config.n_layers; }
@@ -4735,37 +4744,30 @@ MOD__FN int mod__enumerate(const mod_config *c, mod_model *m, char *names, size_
 /* One walk over a model's memory: counts with a counting arena, places with a real one. */
 MOD__FN mod_result mod__model_layout(const mod_config *c, mod_arena *a, mod_model **out, mod_error *err)
 {
-   void *model, *blocks, *theta, *param, *index, *names, *params;
-   size_t n_params, layers = (size_t)c->n_layers;
-   mod_model *m;
-   int n_tensors, i, paths = mod_config_paths(c);
-   if (!mod__enumerate(c, NULL, NULL, &n_params, &n_tensors))
+   size_t layers = (size_t)c->n_layers;
+   mod_model m, *model;
+   char *names;
+   int i, fits = 1;
+   memset(&m, 0, sizeof m);
+   m.config = *c;
+   m.paths = mod_config_paths(c);
+   if (!mod__enumerate(c, NULL, NULL, &m.n_params, &m.n_tensors))
       return mod__error(err, MOD_RESULT_MEMORY, "the model is too large for this machine's addresses", -1, -1);
-   if (mod_arena_push(a, 1, sizeof *m, &model, err) ||
-       mod_arena_push(a, layers, sizeof(mod_block_config), &blocks, err) ||
-       mod_arena_push(a, 2 * layers * (size_t)paths, sizeof(double), &theta, err) ||
-       mod_arena_push(a, (size_t)n_tensors, sizeof(mod_param), &param, err) ||
-       mod_arena_push(a, (layers + 1) * MOD__SLOTS, sizeof(int), &index, err) ||
-       mod_arena_push(a, (size_t)n_tensors, MOD__NAME, &names, err) ||
-       mod_arena_push(a, n_params, sizeof(mod_real), &params, err))
-      return MOD_RESULT_MEMORY;
+   model = (mod_model *)mod__push(a, 1, sizeof m, &fits);
+   m.config.blocks = m.blocks = (mod_block_config *)mod__push(a, layers, sizeof *m.blocks, &fits);
+   m.theta = (double *)mod__push(a, 2 * layers * (size_t)m.paths, sizeof *m.theta, &fits);
+   m.param = (mod_param *)mod__push(a, (size_t)m.n_tensors, sizeof *m.param, &fits);
+   m.index = (int *)mod__push(a, (layers + 1) * MOD__SLOTS, sizeof *m.index, &fits);
+   names = (char *)mod__push(a, (size_t)m.n_tensors, MOD__NAME, &fits);
+   m.params = (mod_real *)mod__push(a, m.n_params, sizeof *m.params, &fits);
+   if (!fits) return mod__too_small(err);
    if (!a->base) return mod__ok(err);
    memset(a->base, 0, a->used);
-   m = (mod_model *)model;
-   m->config = *c;
-   m->blocks = (mod_block_config *)blocks;
-   for (i = 0; i < c->n_layers; ++i) m->blocks[i] = mod__block_of(c, i);
-   m->config.blocks = m->blocks;
-   m->paths = paths;
-   m->theta = (double *)theta;
-   m->measured = m->theta + layers * (size_t)paths;
-   m->param = (mod_param *)param;
-   m->index = (int *)index;
-   m->params = (mod_real *)params;
-   m->n_params = n_params;
-   m->n_tensors = n_tensors;
-   mod__enumerate(&m->config, m, (char *)names, &n_params, &n_tensors);
-   *out = m;
+   m.measured = m.theta + layers * (size_t)m.paths;
+   for (i = 0; i < c->n_layers; ++i) m.blocks[i] = mod__block_of(c, i);
+   *model = m;
+   mod__enumerate(&model->config, model, names, &m.n_params, &m.n_tensors);
+   *out = model;
    return mod__ok(err);
 }
 
@@ -4791,18 +4793,10 @@ MODDEF mod_model *mod_model_create(const mod_config *cfg, const mod_allocator *a
        mod__model_layout(&c, &a, &m, err) != MOD_RESULT_OK)
       return NULL;
    if ((memory = mod__allocate(&chosen, allocator, a.used, err)) == NULL) return NULL;
-   m = mod_model_init(cfg, memory, a.used, err);
-   if (m)
-      m->allocator = chosen;
-   else
-      mod__release(memory, chosen);
-   return m;
+   return (mod_model *)mod__created(mod_model_init(cfg, memory, a.used, err), memory, &chosen);
 }
 
-MODDEF void mod_model_destroy(mod_model *model)
-{
-   if (model) mod__release(model, model->allocator);
-}
+MODDEF void mod_model_destroy(mod_model *model) { mod__destroy(model); }
 
 MODDEF mod_result mod_model_randomize(mod_model *model, uint64_t seed, mod_error *err)
 {
@@ -4865,7 +4859,7 @@ typedef struct mod__cache {
    int *start;      /* [n_layers][2]: 0 and the rows so far, as mod_rows has it */
    int *position;   /* [n_layers][length] */
    mod_real *k, *v; /* [n_layers][length][kv width], rotated; NULL while measuring */
-   int *used;       /* [n_layers][mod__used] rows that each path of a token-choice holds */
+   int *taken_slots; /* [n_layers][mod__choosable] of each path of a token-choice, or NULL */
 } mod__cache;
 
 /* Of a path over the sequences of a step: midpoints between the k-th and the next deciding logit. */
@@ -5085,7 +5079,7 @@ MOD__FN const mod_rows *mod__take_rows(mod__pass *p, int l, int which, int j, co
 }
 
 /* Numbers of a token-choice that a session carries from piece to piece: of the block and its experts. */
-MOD__FN int mod__used(const mod_config *c) { return 2 + c->n_experts + c->n_noops; }
+MOD__FN int mod__choosable(const mod_config *c) { return 2 + c->n_experts + c->n_noops; }
 
 /* Rows choose among the paths of a router by its scores z; returns softmax(z). The losses: of each sequence, with n
    rows, E sum_e f_e P_e, f_e the share of all choices that want path e of E and P_e the mean of p_e; and the mean of
@@ -5095,14 +5089,15 @@ MOD__FN mod_tensor *mod__let_choose(mod__pass *p, int l, int which, const mod_ro
 {
    mod_tape *t = p->t;
    mod__router r = mod__router_of(p->c, l, which);
-   int slots, s, i, e, causal = p->batch->mode == MOD_MODE_CAUSAL, *used = NULL, *wants;
+   int slots, s, i, e, causal = p->batch->mode == MOD_MODE_CAUSAL, *taken_slots = NULL, *wants;
    size_t paths = (size_t)r.columns;
    mod_tensor *prob = mod_softmax(t, z), *wanted, *term;
    void *chosen;
-   if (p->cache && p->cache->used) used = p->cache->used + l * mod__used(p->c) + (which == MOD__OF_EXPERTS ? 2 : 0);
+   if (p->cache && p->cache->taken_slots)
+      taken_slots = p->cache->taken_slots + l * mod__choosable(p->c) + (which == MOD__OF_EXPERTS ? 2 : 0);
    slots = mod__slots(p->c, l, &r, causal ? 0 : p->batch->least_capacity);
    if (!rows || !prob || !mod__take(t, (size_t)rows->n_seqs * paths, sizeof(int), &chosen) ||
-       !mod_rows_choose(t, rows, z, choices, r.paths, slots, used, (int *)chosen, out))
+       !mod_rows_choose(t, rows, z, choices, r.paths, slots, taken_slots, (int *)chosen, out))
       return NULL;
    for (s = 0, wants = (int *)chosen; s < rows->n_seqs && chosen; ++s, wants += paths)
       for (e = 0; e < r.paths; ++e) *dropped += wants[e] - (out[e]->start[s + 1] - out[e]->start[s]);
@@ -5787,6 +5782,7 @@ MODDEF double mod_train_lr(const mod_train_desc *how, int64_t step)
 }
 
 struct mod_trainer {
+   mod_allocator allocator; /* of mod_trainer_create */
    mod_model *model;
    mod_train_desc desc; /* resolved */
    mod_real *grads, *m, *v; /* flat, like the parameters */
@@ -5799,7 +5795,6 @@ struct mod_trainer {
    mod__cutoff *cutoff, *noted; /* [paths][n_layers] of the update, and of one micro-batch, which may fail yet */
    mod_forward forward;
    int has_forward;
-   mod_allocator allocator; /* of mod_trainer_create */
 };
 
 /* Bytes of the training tape. d is resolved. */
@@ -5828,21 +5823,21 @@ MOD__FN mod_result mod__activation_bytes(const mod_config *c, const mod_train_de
 /* One walk over a trainer's memory, up to the tape. */
 MOD__FN mod_result mod__trainer_layout(size_t n_params, size_t thetas, mod_arena *a, mod_trainer **out, mod_error *err)
 {
-   void *trainer, *grads, *m, *v, *cutoff;
-   if (mod_arena_push(a, 1, sizeof(mod_trainer), &trainer, err) ||
-       mod_arena_push(a, 2 * thetas, sizeof(mod__cutoff), &cutoff, err) ||
-       mod_arena_push(a, n_params, sizeof(mod_real), &grads, err) ||
-       mod_arena_push(a, n_params, sizeof(mod_real), &m, err) || mod_arena_push(a, n_params, sizeof(mod_real), &v, err))
-      return MOD_RESULT_MEMORY;
+   mod_trainer t, *trainer;
+   int fits = 1;
+   memset(&t, 0, sizeof t);
+   trainer = (mod_trainer *)mod__push(a, 1, sizeof t, &fits);
+   t.cutoff = (mod__cutoff *)mod__push(a, 2 * thetas, sizeof *t.cutoff, &fits);
+   t.grads = (mod_real *)mod__push(a, n_params, sizeof *t.grads, &fits);
+   t.m = (mod_real *)mod__push(a, n_params, sizeof *t.m, &fits);
+   t.v = (mod_real *)mod__push(a, n_params, sizeof *t.v, &fits);
+   if (!fits) return mod__too_small(err);
    if (!a->base) return mod__ok(err);
    memset(a->base, 0, a->used);
-   *out = (mod_trainer *)trainer;
-   (*out)->cutoff = (mod__cutoff *)cutoff;
-   (*out)->noted = (*out)->cutoff + thetas;
-   (*out)->grads = (mod_real *)grads;
-   (*out)->m = (mod_real *)m;
-   (*out)->v = (mod_real *)v;
-   (*out)->fixed = a->used;
+   t.noted = t.cutoff + thetas;
+   t.fixed = a->used;
+   *trainer = t;
+   *out = trainer;
    return mod__ok(err);
 }
 
@@ -5909,24 +5904,15 @@ MODDEF mod_trainer *mod_trainer_create(mod_model *model, const mod_train_desc *h
                                        mod_error *err)
 {
    mod_allocator chosen;
-   mod_trainer *tr;
    mod_plan plan;
    void *memory;
    if (!model) return mod__bad(err, "model is NULL"), (mod_trainer *)NULL;
    if (mod_model_plan(&model->config, how, &plan, err) != MOD_RESULT_OK) return NULL;
    if ((memory = mod__allocate(&chosen, allocator, plan.trainer, err)) == NULL) return NULL;
-   tr = mod_trainer_init(model, how, memory, plan.trainer, err);
-   if (tr)
-      tr->allocator = chosen;
-   else
-      mod__release(memory, chosen);
-   return tr;
+   return (mod_trainer *)mod__created(mod_trainer_init(model, how, memory, plan.trainer, err), memory, &chosen);
 }
 
-MODDEF void mod_trainer_destroy(mod_trainer *trainer)
-{
-   if (trainer) mod__release(trainer, trainer->allocator);
-}
+MODDEF void mod_trainer_destroy(mod_trainer *trainer) { mod__destroy(trainer); }
 
 MODDEF const mod_forward *mod_trainer_forward(const mod_trainer *trainer)
 {
@@ -6170,15 +6156,15 @@ MODDEF mod_result mod_train_step(mod_trainer *trainer, const mod_batch *batch, m
    ================================================================================================================= */
 
 struct mod_session {
+   mod_allocator allocator; /* of mod_session_create */
    const mod_model *model;
    mod_session_desc desc; /* resolved */
    mod_tape *tape;
    size_t fixed; /* bytes before the tape */
    int n;        /* tokens so far */
    mod__cache cache;
-   int *used_before; /* like cache.used, as it was before the present call */
+   int *taken_before; /* like cache.taken_slots, as it was before the present call */
    mod_real *logits;
-   mod_allocator allocator; /* of mod_session_create */
 };
 
 /* Resolves desc for a resolved config, or says what is wrong. */
@@ -6219,13 +6205,13 @@ MOD__FN mod_result mod__session_tape_bytes(const mod_config *c, const mod_sessio
 }
 
 /* Numbers that a session carries for token-choice, in all blocks: none if there is none. */
-MOD__FN size_t mod__all_used(const mod_config *c)
+MOD__FN size_t mod__all_taken(const mod_config *c)
 {
    int l;
    for (l = 0; l < c->n_layers; ++l) {
       mod__router block = mod__router_of(c, l, MOD__OF_BLOCK), experts = mod__router_of(c, l, MOD__OF_EXPERTS);
       if ((block.columns && !block.expert_choice) || (experts.columns && !experts.expert_choice))
-         return (size_t)c->n_layers * (size_t)mod__used(c);
+         return (size_t)c->n_layers * (size_t)mod__choosable(c);
    }
    return 0;
 }
@@ -6237,33 +6223,31 @@ MOD__FN int mod__outputs(const mod_config *c) { return c->head >= MOD_HEAD_CLASS
 MOD__FN mod_result mod__session_layout(const mod_config *c, const mod_session_desc *d, mod_arena *a, mod_session **out,
                                        size_t *cache, mod_error *err)
 {
-   size_t layers = (size_t)c->n_layers, rows, numbers, before_cache, n_used = mod__all_used(c);
-   void *session, *start, *used, *k, *v, *position, *logits;
+   size_t layers = (size_t)c->n_layers, rows, numbers, before_cache, n_taken = mod__all_taken(c);
+   mod_session s, *session;
+   int fits = 1;
    if (!mod__mul(&rows, layers, (size_t)d->length) ||
        !mod__mul(&numbers, rows, (size_t)(c->d_model / c->n_heads * c->n_kv_heads)))
       return mod__error(err, MOD_RESULT_MEMORY, "the session is too large for this machine's addresses", -1, -1);
-   if (mod_arena_push(a, 1, sizeof(mod_session), &session, err) ||
-       mod_arena_push(a, 2 * layers, sizeof(int), &start, err) ||
-       mod_arena_push(a, 2 * n_used, sizeof(int), &used, err) ||
-       mod_arena_push(a, (size_t)mod__outputs(c), sizeof(mod_real), &logits, err))
-      return MOD_RESULT_MEMORY;
+   memset(&s, 0, sizeof s);
+   s.cache.length = d->length;
+   session = (mod_session *)mod__push(a, 1, sizeof s, &fits);
+   s.cache.start = (int *)mod__push(a, 2 * layers, sizeof(int), &fits);
+   s.cache.taken_slots = (int *)mod__push(a, 2 * n_taken, sizeof(int), &fits);
+   s.logits = (mod_real *)mod__push(a, (size_t)mod__outputs(c), sizeof(mod_real), &fits);
    before_cache = a->used;
-   if (mod_arena_push(a, numbers, sizeof(mod_real), &k, err) || mod_arena_push(a, numbers, sizeof(mod_real), &v, err) ||
-       mod_arena_push(a, rows, sizeof(int), &position, err))
-      return MOD_RESULT_MEMORY;
+   s.cache.k = (mod_real *)mod__push(a, numbers, sizeof(mod_real), &fits);
+   s.cache.v = (mod_real *)mod__push(a, numbers, sizeof(mod_real), &fits);
+   s.cache.position = (int *)mod__push(a, rows, sizeof(int), &fits);
+   if (!fits) return mod__too_small(err);
    if (cache) *cache = a->used - before_cache;
    if (!a->base) return mod__ok(err);
    memset(a->base, 0, before_cache);
-   *out = (mod_session *)session;
-   (*out)->cache.length = d->length;
-   (*out)->cache.start = (int *)start;
-   (*out)->cache.k = (mod_real *)k;
-   (*out)->cache.v = (mod_real *)v;
-   (*out)->cache.position = (int *)position;
-   (*out)->cache.used = n_used ? (int *)used : NULL;
-   (*out)->used_before = n_used ? (int *)used + n_used : NULL;
-   (*out)->logits = (mod_real *)logits;
-   (*out)->fixed = a->used;
+   s.taken_before = n_taken ? s.cache.taken_slots + n_taken : NULL;
+   if (!n_taken) s.cache.taken_slots = NULL;
+   s.fixed = a->used;
+   *session = s;
+   *out = session;
    return mod__ok(err);
 }
 
@@ -6321,31 +6305,22 @@ MODDEF mod_session *mod_session_create(const mod_model *model, const mod_session
                                        const mod_allocator *allocator, mod_error *err)
 {
    mod_allocator chosen;
-   mod_session *s;
    size_t bytes;
    void *memory;
    if (!model) return mod__bad(err, "model is NULL"), (mod_session *)NULL;
    if (mod_session_plan(&model->config, desc, &bytes, NULL, err) != MOD_RESULT_OK) return NULL;
    if ((memory = mod__allocate(&chosen, allocator, bytes, err)) == NULL) return NULL;
-   s = mod_session_init(model, desc, memory, bytes, err);
-   if (s)
-      s->allocator = chosen;
-   else
-      mod__release(memory, chosen);
-   return s;
+   return (mod_session *)mod__created(mod_session_init(model, desc, memory, bytes, err), memory, &chosen);
 }
 
-MODDEF void mod_session_destroy(mod_session *session)
-{
-   if (session) mod__release(session, session->allocator);
-}
+MODDEF void mod_session_destroy(mod_session *session) { mod__destroy(session); }
 
 MODDEF void mod_session_reset(mod_session *session)
 {
    if (!session) return;
    memset(session->cache.start, 0, 2 * (size_t)session->model->config.n_layers * sizeof(int));
-   if (session->cache.used)
-      memset(session->cache.used, 0, mod__all_used(&session->model->config) * sizeof *session->cache.used);
+   if (session->cache.taken_slots)
+      memset(session->cache.taken_slots, 0, mod__all_taken(&session->model->config) * sizeof(int));
    session->n = 0;
 }
 
@@ -6353,7 +6328,7 @@ MODDEF void mod_session_reset(mod_session *session)
 MOD__FN mod_result mod__feed(mod_session *s, const int *tokens, const mod_real *inputs, int n, mod_error *err)
 {
    const mod_config *c = &s->model->config;
-   size_t used = s->cache.used ? mod__all_used(c) * sizeof *s->cache.used : 0, at;
+   size_t taken = s->cache.taken_slots ? mod__all_taken(c) * sizeof(int) : 0, at;
    int done = 0, had = s->n, i, l, *end;
    if (n > s->desc.length - s->n)
       return mod__error(err, MOD_RESULT_FULL, "the session has no room for these tokens", -1, -1);
@@ -6363,7 +6338,7 @@ MOD__FN mod_result mod__feed(mod_session *s, const int *tokens, const mod_real *
    for (at = 0; inputs && at < (size_t)n * (size_t)c->n_inputs; ++at)
       if (!mod__finite((double)inputs[at]))
          return mod__error(err, MOD_RESULT_NUMERIC, "an input is not finite", -1, (int64_t)(at / (size_t)c->n_inputs));
-   if (used) memcpy(s->used_before, s->cache.used, used);
+   if (taken) memcpy(s->taken_before, s->cache.taken_slots, taken);
    while (done < n) {
       mod_batch b;
       mod_forward out;
@@ -6393,7 +6368,7 @@ MOD__FN mod_result mod__feed(mod_session *s, const int *tokens, const mod_real *
          for (l = 0; l < c->n_layers; ++l) /* forget what has been fed since */
             for (end = s->cache.start + 2 * l + 1; *end && s->cache.position[l * s->cache.length + *end - 1] >= had;)
                --*end;
-         if (used) memcpy(s->cache.used, s->used_before, used);
+         if (taken) memcpy(s->cache.taken_slots, s->taken_before, taken);
          return mod_tape_status(s->tape, err);
       }
       s->n += b.length;
@@ -6524,13 +6499,13 @@ MODDEF int mod_sample(const mod_real *logits, int n, const mod_sample_desc *desc
 enum { MOD__HEADER_MAX = 100000000, MOD__JSON_DEPTH = 32, MOD__CHUNK = 1024 };
 
 struct mod_file {
+   mod_allocator allocator; /* of mod_file_create */
    mod_reader reader;
    mod_entry *entry;
    int n_entries, n_meta;
    const char *meta; /* n_meta times: key, 0, value, 0 */
    mod_block_config *blocks; /* [MOD__MAX_LAYERS] for mod_file_config */
    void (*close)(mod_file *file);
-   mod_allocator allocator; /* of mod_file_create */
 };
 
 /* --- JSON: just what such a header may hold, read in place; strings end in a 0 where their closing quote was --- */
@@ -6857,18 +6832,16 @@ MOD__FN mod_result mod__header_length(const mod_reader *r, size_t *length, mod_e
 MOD__FN mod_result mod__file_layout(size_t header, mod_arena *a, mod_file **out, char **text, int *max_entries,
                                     mod_error *err)
 {
-   void *file, *memory, *entry, *blocks;
+   mod_file f;
+   int fits = 1;
+   memset(&f, 0, sizeof f);
    *max_entries = (int)(header / 49 + 1);
-   if (mod_arena_push(a, 1, sizeof(mod_file), &file, err) || mod_arena_push(a, header + 1, 1, &memory, err) ||
-       mod_arena_push(a, (size_t)*max_entries, sizeof(mod_entry), &entry, err) ||
-       mod_arena_push(a, MOD__MAX_LAYERS, sizeof(mod_block_config), &blocks, err))
-      return MOD_RESULT_MEMORY;
-   if (!a->base) return mod__ok(err);
-   memset(file, 0, sizeof(mod_file));
-   *out = (mod_file *)file;
-   *text = (char *)memory;
-   (*out)->entry = (mod_entry *)entry;
-   (*out)->blocks = (mod_block_config *)blocks;
+   *out = (mod_file *)mod__push(a, 1, sizeof f, &fits);
+   *text = (char *)mod__push(a, header + 1, 1, &fits);
+   f.entry = (mod_entry *)mod__push(a, (size_t)*max_entries, sizeof *f.entry, &fits);
+   f.blocks = (mod_block_config *)mod__push(a, MOD__MAX_LAYERS, sizeof *f.blocks, &fits);
+   if (!fits) return mod__too_small(err);
+   if (a->base) **out = f;
    return mod__ok(err);
 }
 
@@ -6953,24 +6926,17 @@ MODDEF mod_file *mod_file_init(const mod_reader *reader, void *memory, size_t si
 MODDEF mod_file *mod_file_create(const mod_reader *reader, const mod_allocator *allocator, mod_error *err)
 {
    mod_allocator chosen;
-   mod_file *f;
    size_t bytes;
    void *memory;
    if (mod_file_plan(reader, &bytes, err) != MOD_RESULT_OK) return NULL;
    if ((memory = mod__allocate(&chosen, allocator, bytes, err)) == NULL) return NULL;
-   f = mod_file_init(reader, memory, bytes, err);
-   if (f)
-      f->allocator = chosen;
-   else
-      mod__release(memory, chosen);
-   return f;
+   return (mod_file *)mod__created(mod_file_init(reader, memory, bytes, err), memory, &chosen);
 }
 
 MODDEF void mod_file_close(mod_file *file)
 {
-   if (!file) return;
-   if (file->close) file->close(file);
-   mod__release(file, file->allocator);
+   if (file && file->close) file->close(file);
+   mod__destroy(file);
 }
 
 MODDEF const mod_entry *mod_file_tensors(const mod_file *file, int *count)
