@@ -2013,15 +2013,10 @@ MOD__FN size_t mod__scratch_bytes(size_t per_thread, int n_threads)
 MOD__FN void mod__parallel(const mod_tape_desc *how, mod__kernel kernel, void *arg, int n, double work,
                            unsigned char *scratch, size_t stride)
 {
-   mod__split split;
    double parts = work * n / 65536; /* below some twenty microseconds a thread costs more than it brings */
-   split.kernel = kernel;
-   split.arg = arg;
-   split.n = n;
-   split.parts = mod__min(n, parts < how->n_threads ? (int)parts : how->n_threads);
-   split.scratch = scratch ? scratch + (-(uintptr_t)scratch & (MOD__LINE - 1)) : NULL;
-   split.stride = (stride + MOD__LINE - 1) & ~(size_t)(MOD__LINE - 1);
-   split.use = mod__level(how->simd);
+   mod__split split = {kernel, arg, n, mod__min(n, parts < how->n_threads ? (int)parts : how->n_threads),
+                       scratch ? scratch + (-(uintptr_t)scratch & (MOD__LINE - 1)) : NULL,
+                       (stride + MOD__LINE - 1) & ~(size_t)(MOD__LINE - 1), mod__level(how->simd)};
    if (split.parts <= 1) {
       split.parts = 1;
       mod__part(&split, 0);
@@ -2397,6 +2392,14 @@ MOD__FN int mod__take(mod_tape *t, size_t count, size_t size, void **out)
    return 0;
 }
 
+/* Room for integers. NULL while measuring, and if the tape has failed. */
+MOD__FN int *mod__ints(mod_tape *t, size_t count)
+{
+   void *out;
+   mod__take(t, count, sizeof(int), &out);
+   return (int *)out;
+}
+
 /* Zeroed memory for a description, real even while measuring. NULL: the tape has failed. */
 MOD__FN void *mod__describe(mod_tape *t, size_t size)
 {
@@ -2442,11 +2445,11 @@ MOD__FN void mod__call_op(void *arg, mod__range r)
    call->kernel(call->y, r);
 }
 
+/* Not while measuring. */
 MOD__FN void mod__run(mod_tape *t, mod__op_kernel kernel, mod_tensor *y, int n, double work, size_t scratch)
 {
-   mod__op_call call;
-   call.kernel = kernel;
-   call.y = y;
+   mod__op_call call = {kernel, y};
+   if (t->desc.measure) return;
    mod__parallel(&t->desc, mod__call_op, &call, n, work,
                  scratch ? t->arena.base + t->arena.used : NULL, scratch);
 }
@@ -2463,6 +2466,12 @@ MOD__FN int mod__n_rows(const mod_tensor *x)
 }
 
 MOD__FN size_t mod__count(const mod_tensor *x) { return (size_t)mod__n_rows(x) * (size_t)mod__cols(x); }
+
+/* A kernel over the rows of y that needs no scratch; work: steps for each number. */
+MOD__FN void mod__run_rows(mod_tape *t, mod__op_kernel kernel, mod_tensor *y, double work)
+{
+   mod__run(t, kernel, y, mod__n_rows(y), work * mod__cols(y), 0);
+}
 
 MOD__FN int mod__same_shape(const mod_tensor *a, const mod_tensor *b)
 {
@@ -2531,10 +2540,7 @@ MOD__FN int mod__max_rows(const mod_tensor *x)
 /* Numbers to reserve for a tensor: rows that depend on the data count with their maximum. */
 MOD__FN size_t mod__reserved(const mod_tensor *y)
 {
-   size_t count = (size_t)(y->n_max ? y->n_max : y->dim[0]);
-   int i;
-   for (i = 1; i < y->n_dim; ++i) count *= (size_t)y->dim[i]; /* fits: mod__describe_tensor */
-   return count;
+   return (size_t)mod__max_rows(y) * (size_t)mod__cols(y);
 }
 
 /* Room for a gradient. While measuring, grad is a mark that there would be one; it is never read. */
@@ -2640,24 +2646,13 @@ MODDEF mod_tensor *mod_leaf(mod_tape *tape, mod_real *data, mod_real *grad, int 
 MOD__FN void mod__gemm_run(mod_tape *t, mod_real *c, const mod_real *a, size_t a_row, size_t a_col, const mod_real *b,
                            size_t b_row, size_t b_col, int m, int n, int k, int accumulate)
 {
-   mod__gemm g;
+   mod__gemm g = {c, a, b, a_row, a_col, b_row, b_col, m, n, k, accumulate, 0};
    int shares = (int)(mod__whole(n) / MOD__WIDEST), threads = t->desc.n_threads;
    size_t scratch = mod__gemm_scratch(m, n, k);
    if (m == 0 || n == 0 || k == 0) {
       if (!accumulate && m > 0 && n > 0) memset(c, 0, (size_t)m * (size_t)n * sizeof *c);
       return;
    }
-   g.c = c;
-   g.a = a;
-   g.b = b;
-   g.a_row = a_row;
-   g.a_col = a_col;
-   g.b_row = b_row;
-   g.b_col = b_col;
-   g.m = m;
-   g.n = n;
-   g.k = k;
-   g.accumulate = accumulate;
    g.by_rows = m > n || (shares % threads && m >= 8 * threads); /* each thread copies the part of B that it needs */
    mod__parallel(&t->desc, mod__gemm_part, &g, g.by_rows ? m : shares, /* sixteen FLOPs: a step */
                  2.0 / 16 * k * (g.by_rows ? n : (double)m * (int)MOD__WIDEST),
@@ -2809,13 +2804,12 @@ MOD__FN void mod__binary_db_row(mod_tensor *y, mod__range r)
 
 MOD__FN void mod__binary_backward(mod_tape *t, mod_tensor *y)
 {
-   int rows = mod__n_rows(y), cols = mod__cols(y);
-   if (y->in[0]->grad) mod__run(t, mod__binary_da, y, rows, cols, 0);
+   if (y->in[0]->grad) mod__run_rows(t, mod__binary_da, y, 1);
    if (!y->in[1]->grad) return;
    if (y->option[1] == MOD__ROW)
-      mod__run(t, mod__binary_db_row, y, cols, rows, 0);
+      mod__run(t, mod__binary_db_row, y, mod__cols(y), mod__n_rows(y), 0);
    else
-      mod__run(t, mod__binary_db, y, rows, cols, 0);
+      mod__run_rows(t, mod__binary_db, y, 1);
 }
 
 MOD__FN mod_tensor *mod__binary(mod_tape *t, mod_tensor *a, mod_tensor *b, int op)
@@ -2835,7 +2829,7 @@ MOD__FN mod_tensor *mod__binary(mod_tape *t, mod_tensor *a, mod_tensor *b, int o
    if (!y) return NULL;
    y->option[0] = op;
    y->option[1] = spread;
-   if (!t->desc.measure) mod__run(t, mod__binary_forward, y, mod__n_rows(y), mod__cols(y), 0);
+   mod__run_rows(t, mod__binary_forward, y, 1);
    return y;
 }
 
@@ -2868,10 +2862,7 @@ MOD__FN void mod__map_dx(mod_tensor *y, mod__range r)
                                (mod_real)y->value, y->option[0]);
 }
 
-MOD__FN void mod__map_backward(mod_tape *t, mod_tensor *y)
-{
-   mod__run(t, mod__map_dx, y, mod__n_rows(y), 16.0 * mod__cols(y), 0);
-}
+MOD__FN void mod__map_backward(mod_tape *t, mod_tensor *y) { mod__run_rows(t, mod__map_dx, y, 16); }
 
 MOD__FN mod_tensor *mod__unary(mod_tape *t, mod_tensor *x, int map, double r, int k)
 {
@@ -2881,7 +2872,7 @@ MOD__FN mod_tensor *mod__unary(mod_tape *t, mod_tensor *x, int map, double r, in
    y->value = r;
    y->option[0] = k;
    y->option[1] = map;
-   if (!t->desc.measure) mod__run(t, mod__map_forward, y, mod__n_rows(y), 16.0 * mod__cols(y), 0);
+   mod__run_rows(t, mod__map_forward, y, 16);
    return y;
 }
 
@@ -2934,17 +2925,14 @@ MOD__FN void mod__softmax_dx(mod_tensor *y, mod__range r)
    }
 }
 
-MOD__FN void mod__softmax_backward(mod_tape *t, mod_tensor *y)
-{
-   mod__run(t, mod__softmax_dx, y, mod__n_rows(y), 4.0 * mod__cols(y), 0);
-}
+MOD__FN void mod__softmax_backward(mod_tape *t, mod_tensor *y) { mod__run_rows(t, mod__softmax_dx, y, 4); }
 
 MODDEF mod_tensor *mod_softmax(mod_tape *tape, mod_tensor *x)
 {
    mod_tensor *y;
    if (!mod__ready(tape, x, x, x)) return NULL;
    y = mod__output_like(tape, x, mod__cols(x), x, NULL, NULL, mod__softmax_backward);
-   if (y && !tape->desc.measure) mod__run(tape, mod__softmax_forward, y, mod__n_rows(y), 16.0 * mod__cols(y), 0);
+   if (y) mod__run_rows(tape, mod__softmax_forward, y, 16);
    return y;
 }
 
@@ -2988,7 +2976,7 @@ MODDEF mod_tensor *mod_logsumexp(mod_tape *tape, mod_tensor *x)
    y = mod__output_like(tape, x, 1, x, NULL, NULL, mod__logsumexp_backward);
    if (!y || !mod__take(tape, mod__reserved(y), 2 * sizeof(mod_real), &y->saved)) return NULL;
    mod__backward_scratch(tape, y, (size_t)mod__cols(x) * sizeof(mod_real), INT_MAX);
-   if (!tape->desc.measure) mod__run(tape, mod__logsumexp_forward, y, mod__n_rows(y), 16.0 * mod__cols(x), 0);
+   mod__run(tape, mod__logsumexp_forward, y, mod__n_rows(y), 16.0 * mod__cols(x), 0);
    return y;
 }
 
@@ -3078,7 +3066,7 @@ MOD__FN mod_tensor *mod__norm(mod_tape *t, mod_tensor *x, mod_tensor *gain, mod_
    y->value = eps;
    y->option[0] = kind;
    mod__backward_scratch(t, y, 2 * (size_t)cols * sizeof(mod_real), INT_MAX);
-   if (!t->desc.measure) mod__run(t, mod__norm_forward, y, mod__n_rows(y), 8.0 * cols, 0);
+   mod__run_rows(t, mod__norm_forward, y, 8);
    return y;
 }
 
@@ -3137,7 +3125,7 @@ MOD__FN mod_tensor *mod__embedding(mod_tape *t, mod_tensor *table, const int *id
    dim[1] = table->dim[1];
    if ((y = mod__output(t, 2, dim, n_max, table, NULL, NULL, mod__embedding_backward)) == NULL) return NULL;
    y->arg[0] = ids;
-   if (!t->desc.measure) mod__run(t, mod__embedding_forward, y, n, dim[1], 0);
+   mod__run_rows(t, mod__embedding_forward, y, 1);
    return y;
 }
 
@@ -3173,14 +3161,14 @@ MODDEF mod_tensor *mod_rope_table(mod_tape *tape, int first, int n, int head_dim
 }
 
 /* to (+)= from rotated; direction -1 rotates back. */
-MOD__FN void mod__rotate(const mod_tensor *y, const mod_real *from, mod_real *to, int lo, int hi, mod_real direction,
+MOD__FN void mod__rotate(const mod_tensor *y, const mod_real *from, mod_real *to, mod__range r, mod_real direction,
                          int accumulate)
 {
    const int *position = ((const mod_rows *)y->arg[0])->position;
    const mod_tensor *table = (const mod_tensor *)y->arg[1];
    size_t n = (size_t)mod__cols(y), hd = (size_t)mod__cols(table), h, j;
    int i;
-   for (i = lo; i < hi; ++i) {
+   for (i = r.lo; i < r.hi; ++i) {
       const mod_real *turn = table->data + (size_t)(position[i] - table->option[0]) * hd;
       for (h = (size_t)i * n; h < (size_t)(i + 1) * n; h += hd)
          for (j = 0; j < hd; j += 2) {
@@ -3192,20 +3180,9 @@ MOD__FN void mod__rotate(const mod_tensor *y, const mod_real *from, mod_real *to
    }
 }
 
-MOD__FN void mod__rope_forward(mod_tensor *y, mod__range r)
-{
-   mod__rotate(y, y->in[0]->data, y->data, r.lo, r.hi, 1, 0);
-}
-
-MOD__FN void mod__rope_dx(mod_tensor *y, mod__range r)
-{
-   mod__rotate(y, y->grad, y->in[0]->grad, r.lo, r.hi, -1, 1);
-}
-
-MOD__FN void mod__rope_backward(mod_tape *t, mod_tensor *y)
-{
-   mod__run(t, mod__rope_dx, y, mod__n_rows(y), 4.0 * mod__cols(y), 0);
-}
+MOD__FN void mod__rope_forward(mod_tensor *y, mod__range r) { mod__rotate(y, y->in[0]->data, y->data, r, 1, 0); }
+MOD__FN void mod__rope_dx(mod_tensor *y, mod__range r) { mod__rotate(y, y->grad, y->in[0]->grad, r, -1, 1); }
+MOD__FN void mod__rope_backward(mod_tape *t, mod_tensor *y) { mod__run_rows(t, mod__rope_dx, y, 4); }
 
 MODDEF mod_tensor *mod_rope(mod_tape *tape, mod_tensor *x, const mod_rows *rows, mod_tensor *table)
 {
@@ -3223,7 +3200,7 @@ MODDEF mod_tensor *mod_rope(mod_tape *tape, mod_tensor *x, const mod_rows *rows,
    if ((y = mod__output_like(tape, x, x->dim[1], x, NULL, NULL, mod__rope_backward)) == NULL) return NULL;
    y->arg[0] = rows;
    y->arg[1] = table;
-   if (!tape->desc.measure) mod__run(tape, mod__rope_forward, y, x->dim[0], 4.0 * x->dim[1], 0);
+   mod__run_rows(tape, mod__rope_forward, y, 4);
    return y;
 }
 
@@ -3315,19 +3292,9 @@ MOD__FN mod__attention mod__attention_task(const mod_tensor *y, int task, mod__r
 MOD__FN void mod__times(const mod__attention *a, mod_real *c, size_t c_row, const mod_real *x, size_t x_row,
                         size_t x_col, const mod_real *panels, int depth, int first, int m, int n, int k, int accumulate)
 {
-   mod__product p;
-   p.c = c;
-   p.c_row = c_row;
-   p.a = x;
-   p.a_row = x_row;
-   p.a_col = x_col;
-   p.b = panels + first * a->use->panel;
-   p.b_row = (size_t)a->use->panel;
-   p.b_panel = (size_t)depth * p.b_row;
-   p.m = m;
-   p.n = n;
-   p.k = k;
-   p.accumulate = accumulate;
+   const size_t panel = (size_t)a->use->panel;
+   const mod__product p = {c, x, panels + (size_t)first * panel, c_row, x_row, x_col, panel, (size_t)depth * panel,
+                           m, n, k, accumulate};
    if (m > 0) a->use->multiply(&p);
 }
 
@@ -3508,20 +3475,16 @@ MOD__FN mod_rows *mod__rows_new(mod_tape *t, int n_seqs, int n_max, int length_m
                                const mod_rows *parent)
 {
    mod_rows *r = (mod_rows *)mod__describe(t, sizeof *r);
-   void *start, *position, *index = NULL;
-   if (!r || !mod__take(t, (size_t)n_seqs + 1, sizeof(int), &start) ||
-       !mod__take(t, (size_t)n_max, sizeof(int), &position) ||
-       (parent && !mod__take(t, (size_t)n_max, sizeof(int), &index)))
-      return NULL;
+   if (!r) return NULL;
    r->n_seqs = n_seqs;
    r->n = r->n_max = n_max;
    r->length_max = length_max;
    r->ragged = ragged;
    r->parent = parent;
-   r->start = (int *)start;
-   r->position = (int *)position;
-   r->index = (int *)index;
-   return r;
+   r->start = mod__ints(t, (size_t)n_seqs + 1);
+   r->position = mod__ints(t, (size_t)n_max);
+   if (parent) r->index = mod__ints(t, (size_t)n_max);
+   return t->error.code == MOD_RESULT_OK ? r : NULL;
 }
 
 MODDEF mod_rows *mod_rows_make(mod_tape *tape, int n_seqs, int length, const int *lengths)
@@ -3631,9 +3594,8 @@ MODDEF int mod_rows_choose(mod_tape *tape, const mod_rows *rows, mod_tensor *sco
    mod_tape *t = tape;
    mod_error err;
    int paths, length, s, e, i;
-   size_t mark;
-   void *memory[4];
-   int *path, *slot, *room, *held;
+   size_t mark, n_choices;
+   int *path, *slot, *all_paths, *all_slots, *room, *held;
    if (!mod__ready(t, score, score, score)) return 0;
    if (!rows || !out) return mod__no_rows(t, MOD_RESULT_ARG, "choose: rows or out is NULL", -1), 0;
    if (!mod__fits(t, score, rows) || score->n_dim != 2)
@@ -3652,21 +3614,22 @@ MODDEF int mod_rows_choose(mod_tape *tape, const mod_rows *rows, mod_tensor *sco
       t->stub.used = described;
    }
    mark = t->arena.used;
-   if (!mod__take(t, (size_t)rows->length_max * (size_t)choices, sizeof(int), &memory[0]) ||
-       !mod__take(t, (size_t)rows->length_max * (size_t)choices, sizeof(int), &memory[1]) ||
-       !mod__take(t, (size_t)paths, sizeof(int), &memory[2]) || !mod__take(t, (size_t)paths, sizeof(int), &memory[3]))
-      return 0;
+   n_choices = (size_t)rows->length_max * (size_t)choices;
+   all_paths = mod__ints(t, n_choices);
+   all_slots = mod__ints(t, n_choices);
+   room = mod__ints(t, (size_t)paths);
+   held = mod__ints(t, (size_t)paths);
    t->arena.used = mark; /* scratch: nothing is taken before the end */
+   if (t->error.code != MOD_RESULT_OK) return 0;
    if (t->desc.measure) return 1;
-   room = (int *)memory[2];
-   held = used ? used : (int *)memory[3];
+   if (used) held = used;
    for (e = 0; e < paths; ++e) room[e] = e < n_experts ? slots : -1;
    for (e = 0; e < n_experts; ++e) out[e]->n = 0;
    if (chosen) memset(chosen, 0, (size_t)rows->n_seqs * (size_t)paths * sizeof *chosen);
    for (s = 0; s < rows->n_seqs; ++s) {
       int first = rows->start[s], n = rows->start[s + 1] - first;
-      path = (int *)memory[0];
-      slot = (int *)memory[1];
+      path = all_paths;
+      slot = all_slots;
       if (!used) memset(held, 0, (size_t)paths * sizeof *held);
       for (e = 0; e < n_experts; ++e) out[e]->start[s] = out[e]->n;
       if (mod_route_choose(score->data + (size_t)first * (size_t)paths, n, paths, choices, room, held, path, slot,
@@ -3746,7 +3709,7 @@ MODDEF mod_tensor *mod_gather(mod_tape *tape, mod_tensor *x, const mod_rows *kep
    y = mod__output(tape, x->n_dim, dim, kept->ragged ? kept->n_max : 0, x, NULL, NULL, mod__gather_backward);
    if (!y) return NULL;
    y->arg[0] = kept;
-   if (!tape->desc.measure) mod__run(tape, mod__gather_forward, y, kept->n, mod__cols(y), 0);
+   mod__run(tape, mod__gather_forward, y, kept->n, mod__cols(y), 0);
    return y;
 }
 
@@ -3786,7 +3749,7 @@ MOD__FN void mod__scatter_df(mod_tensor *y, mod__range r)
 
 MOD__FN void mod__scatter_backward(mod_tape *t, mod_tensor *y)
 {
-   if (y->in[0] && y->in[0]->grad) mod__run(t, mod__scatter_dx, y, y->dim[0], mod__cols(y), 0);
+   if (y->in[0] && y->in[0]->grad) mod__run_rows(t, mod__scatter_dx, y, 1);
    mod__run(t, mod__scatter_df, y, y->in[1]->dim[0], 4.0 * mod__cols(y), 0);
 }
 
@@ -3825,7 +3788,7 @@ MOD__FN mod_tensor *mod__scatter_into(mod_tape *t, mod_tensor *y, mod_tensor *de
    sum->grad = y->grad;
    if (!mod__record(t, sum, NULL, delta, weight, mod__scatter_backward)) return NULL;
    sum->arg[0] = kept;
-   if (!t->desc.measure) mod__run(t, mod__scatter_forward, sum, kept->n, sum->dim[1], 0);
+   mod__run(t, mod__scatter_forward, sum, kept->n, sum->dim[1], 0);
    return sum;
 }
 
@@ -3843,14 +3806,14 @@ typedef struct mod__dropout_key {
 } mod__dropout_key;
 
 /* to (+)= from keep / (1 - p) */
-MOD__FN void mod__drop(const mod_tensor *y, const mod_real *from, mod_real *to, int lo, int hi, int accumulate)
+MOD__FN void mod__drop(const mod_tensor *y, const mod_real *from, mod_real *to, mod__range r, int accumulate)
 {
    const mod_rows *rows = (const mod_rows *)y->arg[0];
    const mod__dropout_key *key = (const mod__dropout_key *)y->saved;
    mod_real scale = (mod_real)(1 / (1 - y->value));
    size_t n = (size_t)mod__cols(y), j;
    int i, s = 0;
-   for (i = lo; i < hi; ++i) {
+   for (i = r.lo; i < r.hi; ++i) {
       uint64_t stream, first;
       while (rows->start[s + 1] <= i) ++s;
       stream = mod_random_substream(key->stream, key->first_id + (uint64_t)s);
@@ -3863,12 +3826,9 @@ MOD__FN void mod__drop(const mod_tensor *y, const mod_real *from, mod_real *to, 
    }
 }
 
-MOD__FN void mod__dropout_forward(mod_tensor *y, mod__range r) { mod__drop(y, y->in[0]->data, y->data, r.lo, r.hi, 0); }
-MOD__FN void mod__dropout_dx(mod_tensor *y, mod__range r) { mod__drop(y, y->grad, y->in[0]->grad, r.lo, r.hi, 1); }
-MOD__FN void mod__dropout_backward(mod_tape *t, mod_tensor *y)
-{
-   mod__run(t, mod__dropout_dx, y, y->dim[0], 8.0 * mod__cols(y), 0);
-}
+MOD__FN void mod__dropout_forward(mod_tensor *y, mod__range r) { mod__drop(y, y->in[0]->data, y->data, r, 0); }
+MOD__FN void mod__dropout_dx(mod_tensor *y, mod__range r) { mod__drop(y, y->grad, y->in[0]->grad, r, 1); }
+MOD__FN void mod__dropout_backward(mod_tape *t, mod_tensor *y) { mod__run_rows(t, mod__dropout_dx, y, 8); }
 
 MODDEF mod_tensor *mod_dropout(mod_tape *tape, mod_tensor *x, const mod_rows *rows, double p, uint64_t seed,
                                uint64_t stream, uint64_t first_id)
@@ -3886,7 +3846,7 @@ MODDEF mod_tensor *mod_dropout(mod_tape *tape, mod_tensor *x, const mod_rows *ro
    ((mod__dropout_key *)y->saved)->seed = seed;
    ((mod__dropout_key *)y->saved)->stream = stream;
    ((mod__dropout_key *)y->saved)->first_id = first_id;
-   mod__run(tape, mod__dropout_forward, y, x->dim[0], 8.0 * x->dim[1], 0);
+   mod__run_rows(tape, mod__dropout_forward, y, 8);
    return y;
 }
 
@@ -3929,8 +3889,7 @@ MOD__FN void mod__pool_dx(mod_tensor *y, mod__range r)
 
 MOD__FN void mod__pool_backward(mod_tape *t, mod_tensor *y)
 {
-   const mod_rows *rows = (const mod_rows *)y->arg[0];
-   mod__run(t, mod__pool_dx, y, rows->n_seqs, (double)rows->length_max * mod__cols(y), 0);
+   mod__run_rows(t, mod__pool_dx, y, ((const mod_rows *)y->arg[0])->length_max);
 }
 
 MODDEF mod_tensor *mod_pool(mod_tape *tape, mod_tensor *x, const mod_rows *rows, mod_pool_kind kind)
@@ -3946,8 +3905,7 @@ MODDEF mod_tensor *mod_pool(mod_tape *tape, mod_tensor *x, const mod_rows *rows,
    if ((y = mod__output(tape, 2, dim, 0, x, NULL, NULL, mod__pool_backward)) == NULL) return NULL;
    y->arg[0] = rows;
    y->option[0] = (int)kind;
-   if (!tape->desc.measure)
-      mod__run(tape, mod__pool_forward, y, rows->n_seqs, (double)rows->length_max * dim[1], 0);
+   mod__run_rows(tape, mod__pool_forward, y, rows->length_max);
    return y;
 }
 
@@ -4129,13 +4087,7 @@ MODDEF mod_tensor *mod_reshape(mod_tape *tape, mod_tensor *x, int n_dim, const i
 }
 
 /* --- transpose, slice, concat: y is x walked by other strides; the gradient walks back ---
-   Element (i0, i1, i2, i3) of a box is at first + i0 s0 + i1 s1 + i2 s2 + i3 s3 on either side. */
-
-typedef struct mod__box {
-   int dim[MOD_TENSOR_MAX_DIM];
-   size_t from, to; /* first elements */
-   size_t from_stride[MOD_TENSOR_MAX_DIM], to_stride[MOD_TENSOR_MAX_DIM];
-} mod__box;
+   Element (i0, i1, i2, i3) is at first + i0 s0 + i1 s1 + i2 s2 + i3 s3 on either side. */
 
 MOD__FN void mod__row_major(const mod_tensor *x, size_t *stride)
 {
@@ -4147,19 +4099,33 @@ MOD__FN void mod__row_major(const mod_tensor *x, size_t *stride)
    }
 }
 
-/* y = x or, backward, dx += dy, through the box. */
-MOD__FN void mod__walk(const mod__box *b, mod_tensor *x, mod_tensor *y, int backward)
+enum { MOD__TRANSPOSE, MOD__SLICE, MOD__CONCAT };
+
+/* y = x or, backward, dx += dy, for input `which` of y. option[0]: the dimension; option[1]: the slice's start, or the
+   other dimension; option[2]: which of the three. */
+MOD__FN void mod__walk(mod_tensor *y, int which, int backward)
 {
-   int i[MOD_TENSOR_MAX_DIM];
-   for (i[0] = 0; i[0] < b->dim[0]; ++i[0])
-      for (i[1] = 0; i[1] < b->dim[1]; ++i[1])
-         for (i[2] = 0; i[2] < b->dim[2]; ++i[2])
-            for (i[3] = 0; i[3] < b->dim[3]; ++i[3]) {
-               size_t from = b->from, to = b->to;
-               int d;
-               for (d = 0; d < MOD_TENSOR_MAX_DIM; ++d) {
-                  from += (size_t)i[d] * b->from_stride[d];
-                  to += (size_t)i[d] * b->to_stride[d];
+   mod_tensor *x = y->in[which], *smaller = y->option[2] == MOD__CONCAT ? x : y;
+   size_t x_stride[MOD_TENSOR_MAX_DIM], y_stride[MOD_TENSOR_MAX_DIM], x_first = 0, y_first = 0;
+   int dim[MOD_TENSOR_MAX_DIM], i[MOD_TENSOR_MAX_DIM], k, d = y->option[0], e = y->option[1];
+   for (k = 0; k < MOD_TENSOR_MAX_DIM; ++k) dim[k] = k < y->n_dim ? smaller->dim[k] : 1;
+   mod__row_major(x, x_stride);
+   mod__row_major(y, y_stride);
+   if (y->option[2] == MOD__TRANSPOSE) {
+      size_t s = x_stride[d];
+      x_stride[d] = x_stride[e];
+      x_stride[e] = s;
+   }
+   if (y->option[2] == MOD__SLICE) x_first = (size_t)e * x_stride[d];
+   if (y->option[2] == MOD__CONCAT && which == 1) y_first = (size_t)y->in[0]->dim[d] * y_stride[d];
+   for (i[0] = 0; i[0] < dim[0]; ++i[0])
+      for (i[1] = 0; i[1] < dim[1]; ++i[1])
+         for (i[2] = 0; i[2] < dim[2]; ++i[2])
+            for (i[3] = 0; i[3] < dim[3]; ++i[3]) {
+               size_t from = x_first, to = y_first;
+               for (k = 0; k < MOD_TENSOR_MAX_DIM; ++k) {
+                  from += (size_t)i[k] * x_stride[k];
+                  to += (size_t)i[k] * y_stride[k];
                }
                if (backward)
                   x->grad[from] += y->grad[to];
@@ -4168,36 +4134,12 @@ MOD__FN void mod__walk(const mod__box *b, mod_tensor *x, mod_tensor *y, int back
             }
 }
 
-/* The box of input `which` of y. option[0]: the dimension; option[1]: the slice's start, or the other dimension. */
-enum { MOD__TRANSPOSE, MOD__SLICE, MOD__CONCAT };
-MOD__FN mod__box mod__box_of(const mod_tensor *y, int which)
-{
-   const mod_tensor *x = y->in[which], *smaller = y->option[2] == MOD__CONCAT ? x : y;
-   mod__box b;
-   int i, d = y->option[0], e = y->option[1];
-   memset(&b, 0, sizeof b);
-   for (i = 0; i < MOD_TENSOR_MAX_DIM; ++i) b.dim[i] = i < y->n_dim ? smaller->dim[i] : 1;
-   mod__row_major(x, b.from_stride);
-   mod__row_major(y, b.to_stride);
-   if (y->option[2] == MOD__TRANSPOSE) {
-      size_t s = b.from_stride[d];
-      b.from_stride[d] = b.from_stride[e];
-      b.from_stride[e] = s;
-   }
-   if (y->option[2] == MOD__SLICE) b.from = (size_t)e * b.from_stride[d];
-   if (y->option[2] == MOD__CONCAT && which == 1) b.to = (size_t)y->in[0]->dim[d] * b.to_stride[d];
-   return b;
-}
-
 MOD__FN void mod__copy_backward(mod_tape *t, mod_tensor *y)
 {
    int which;
    (void)t;
    for (which = 0; which < 2; ++which)
-      if (y->in[which] && y->in[which]->grad) {
-         mod__box b = mod__box_of(y, which);
-         mod__walk(&b, y->in[which], y, 1);
-      }
+      if (y->in[which] && y->in[which]->grad) mod__walk(y, which, 1);
 }
 
 MOD__FN mod_tensor *mod__copy(mod_tape *t, mod_tensor *a, mod_tensor *b, const int *dim, int n_max, int kind, int d,
@@ -4209,10 +4151,7 @@ MOD__FN mod_tensor *mod__copy(mod_tape *t, mod_tensor *a, mod_tensor *b, const i
    y->option[0] = d;
    y->option[1] = e;
    y->option[2] = kind;
-   for (which = 0; which < (b ? 2 : 1) && !t->desc.measure; ++which) {
-      mod__box box = mod__box_of(y, which);
-      mod__walk(&box, y->in[which], y, 0);
-   }
+   for (which = 0; which < (b ? 2 : 1) && !t->desc.measure; ++which) mod__walk(y, which, 0);
    return y;
 }
 
@@ -4292,10 +4231,7 @@ MODDEF mod_tensor *mod_custom(mod_tape *tape, const mod_custom_desc *desc)
    ================================================================================================================= */
 
 MOD__FN int mod__or(int value, int otherwise) { return value ? value : otherwise; }
-MOD__FN double mod__or_real(double value, double otherwise)
-{
-   return value == 0 ? otherwise : value;
-}
+MOD__FN double mod__or_real(double value, double otherwise) { return value == 0 ? otherwise : value; }
 
 MODDEF mod_config mod_config_resolve(const mod_config *cfg)
 {
@@ -4585,18 +4521,13 @@ typedef struct mod__spec {
 
 MOD__FN mod__spec mod__matrix(const char *name, int in, int out, double std)
 {
-   mod__spec s = {name, 0, 0, 0, 0, 1, 0, 0};
-   s.rows = in;
-   s.cols = out;
-   s.std = std;
+   mod__spec s = {name, in, out, std, 0, 1, 0, 0};
    return s;
 }
 
 MOD__FN mod__spec mod__vector(const char *name, int n, double value)
 {
-   mod__spec s = {name, 0, 0, 0, 0, 0, 0, 0};
-   s.rows = n;
-   s.value = value;
+   mod__spec s = {name, n, 0, 0, value, 0, 0, 0};
    return s;
 }
 
