@@ -2282,19 +2282,36 @@ struct mod_tape {
    mod_error error;
 };
 
+/* A tape's desc with what trainers and sessions have of it. */
+MOD__FN mod_tape_desc mod__threads(int n_threads, mod_simd simd, mod_jobs jobs)
+{
+   mod_tape_desc d;
+   memset(&d, 0, sizeof d);
+   d.n_threads = n_threads;
+   d.simd = simd;
+   d.jobs = jobs;
+   return d;
+}
+
+/* Chooses the level, or says what is wrong. */
+MOD__FN const char *mod__settle_threads(mod_tape_desc *d)
+{
+   if (d->simd == MOD_SIMD_BEST) d->simd = mod_simd_best();
+   if (!mod__has_level(d->simd)) return "simd: this build or this processor does not have that level";
+   return d->n_threads < 1 || d->n_threads > 1024 ? "n_threads must be in [1, 1024]" : NULL;
+}
+
 MODDEF mod_tape *mod_tape_init(const mod_tape_desc *desc, void *memory, size_t size, mod_error *err)
 {
    mod_tape *t = (mod_tape *)memory;
    const size_t start = (sizeof *t + MOD__ALIGN - 1) & ~(size_t)(MOD__ALIGN - 1);
+   const char *complaint;
    mod_tape_desc d;
    memset(&d, 0, sizeof d);
    if (desc) d = *desc;
    d.n_threads = d.n_threads ? d.n_threads : 1;
-   if (d.simd == MOD_SIMD_BEST) d.simd = mod_simd_best();
    if (!memory) return mod__bad(err, "memory is NULL"), (mod_tape *)NULL;
-   if (!mod__has_level(d.simd))
-      return mod__bad(err, "simd: this build or this processor does not have that level"), (mod_tape *)NULL;
-   if (d.n_threads < 1 || d.n_threads > 1024) return mod__bad(err, "n_threads must be in [1, 1024]"), (mod_tape *)NULL;
+   if ((complaint = mod__settle_threads(&d)) != NULL) return mod__bad(err, complaint), (mod_tape *)NULL;
    if (!mod__aligned(memory))
       return mod__error(err, MOD_RESULT_ALIGN, "memory is not aligned to 8 bytes", -1, -1), (mod_tape *)NULL;
    if (size < start) return mod__too_small(err), (mod_tape *)NULL;
@@ -5696,7 +5713,6 @@ MOD__FN const char *mod__train_complaint(const mod_train_desc *d)
    if (!(d->dropout >= 0 && d->dropout < 1)) return "dropout must be in [0, 1)";
    if (d->capacity_warmup < 0) return "capacity_warmup must not be negative";
    if (!(d->threshold_decay >= 0 && d->threshold_decay < 1)) return "threshold_decay must be in [0, 1)";
-   if (d->n_threads < 1 || d->n_threads > 1024) return "n_threads must be in [1, 1024]";
    return NULL;
 }
 
@@ -5722,7 +5738,7 @@ struct mod_trainer {
    int64_t step;
    double beta1_power, beta2_power; /* beta^steps, as running products */
    uint64_t sequences;              /* accumulated for the next update, with these: */
-   double loss, router_bce, predictor_bce, balance_loss, z_loss;
+   mod_step_info sums;              /* the losses */
    mod__cutoff *cutoff, *noted; /* [paths][n_layers] of the update, and of one micro-batch, which may fail yet */
    mod_forward forward;
    int has_forward;
@@ -5732,21 +5748,18 @@ struct mod_trainer {
 MOD__FN mod_result mod__activation_bytes(const mod_config *c, const mod_train_desc *d, size_t *bytes, mod_error *err)
 {
    mod_batch shape;
-   mod_tape_desc tape;
+   const mod_tape_desc tape = mod__threads(d->n_threads, d->simd, d->jobs);
    const char *complaint = mod__train_complaint(d);
    static const int some_target = 0;
    static const mod_real some_value = 0;
    if (complaint) return mod__bad(err, complaint);
    memset(&shape, 0, sizeof shape);
-   memset(&tape, 0, sizeof tape);
    shape.n_seqs = d->n_seqs;
    shape.length = d->length;
    shape.targets = &some_target;
    shape.values = &some_value;
    shape.dropout = d->dropout;
    shape.least_capacity = d->capacity_warmup > 0;
-   tape.n_threads = d->n_threads;
-   tape.simd = d->simd;
    if ((complaint = mod__batch_complaint(&shape, c)) != NULL) return mod__bad(err, complaint);
    return mod__forward_bytes(c, &shape, &tape, NULL, bytes, err);
 }
@@ -5820,10 +5833,7 @@ MODDEF mod_trainer *mod_trainer_init(mod_model *model, const mod_train_desc *how
    if (mod__trainer_layout(model->n_params, mod__thetas(model), &a, &tr, err) != MOD_RESULT_OK ||
        mod_arena_push(&a, 1, activations, &tape_memory, err) != MOD_RESULT_OK)
       return NULL;
-   memset(&tape, 0, sizeof tape);
-   tape.n_threads = d.n_threads;
-   tape.simd = d.simd;
-   tape.jobs = d.jobs;
+   tape = mod__threads(d.n_threads, d.simd, d.jobs);
    tr->model = model;
    tr->desc = d;
    tr->beta1_power = tr->beta2_power = 1;
@@ -5868,7 +5878,7 @@ MOD__FN void mod__discard(mod_trainer *tr)
 {
    memset(tr->grads, 0, tr->model->n_params * sizeof *tr->grads);
    memset(tr->cutoff, 0, mod__thetas(tr->model) * sizeof *tr->cutoff);
-   tr->loss = tr->router_bce = tr->predictor_bce = tr->balance_loss = tr->z_loss = 0;
+   memset(&tr->sums, 0, sizeof tr->sums);
    tr->sequences = 0;
 }
 
@@ -5908,11 +5918,11 @@ MODDEF mod_result mod_train_accumulate(mod_trainer *trainer, const mod_batch *ba
    result = mod_tape_backward(tr->tape, tr->forward.loss, err);
    if (result != MOD_RESULT_OK) return result;
    tr->has_forward = 1;
-   tr->loss += tr->forward.cross_entropy;
-   tr->router_bce += tr->forward.router_bce;
-   tr->predictor_bce += tr->forward.predictor_bce;
-   tr->balance_loss += tr->forward.balance_loss;
-   tr->z_loss += tr->forward.z_loss;
+   tr->sums.loss += tr->forward.cross_entropy;
+   tr->sums.router_bce += tr->forward.router_bce;
+   tr->sums.predictor_bce += tr->forward.predictor_bce;
+   tr->sums.balance_loss += tr->forward.balance_loss;
+   tr->sums.z_loss += tr->forward.z_loss;
    for (i = 0; i < thetas; ++i) {
       tr->cutoff[i].sum += tr->noted[i].sum;
       tr->cutoff[i].count += tr->noted[i].count;
@@ -6019,12 +6029,8 @@ MODDEF mod_result mod_train_update(mod_trainer *trainer, mod_step_info *info, mo
    }
    ++tr->step;
    if (info) {
+      *info = tr->sums;
       info->step = tr->step;
-      info->loss = tr->loss;
-      info->router_bce = tr->router_bce;
-      info->predictor_bce = tr->predictor_bce;
-      info->balance_loss = tr->balance_loss;
-      info->z_loss = tr->z_loss;
       info->grad_norm = norm[0];
       info->predictor_grad_norm = norm[1];
       info->lr = lr;
@@ -6045,12 +6051,8 @@ MODDEF mod_result mod_adamw(const mod_train_desc *how, int64_t step, mod_real *p
       return mod__bad(err, "how or an array is NULL, or step is negative or too large");
    if ((complaint = mod__train_complaint(how)) != NULL) return mod__bad(err, complaint);
    if (n / MOD__ADAM_CHUNK >= INT_MAX) return mod__bad(err, "there are too many parameters");
-   memset(&threads, 0, sizeof threads);
-   threads.n_threads = how->n_threads;
-   threads.simd = how->simd ? how->simd : mod_simd_best();
-   threads.jobs = how->jobs;
-   if (!mod__has_level(threads.simd))
-      return mod__bad(err, "simd: this build or this processor does not have that level");
+   threads = mod__threads(how->n_threads, how->simd, how->jobs);
+   if ((complaint = mod__settle_threads(&threads)) != NULL) return mod__bad(err, complaint);
    squares = mod__square_sum(grads, n);
    if (!mod__usable(how, squares)) return mod__error(err, MOD_RESULT_NUMERIC, "the gradient is not finite", -1, -1);
    square[0] = how->beta1;
@@ -6112,7 +6114,6 @@ MOD__FN mod_result mod__session_settle(const mod_config *c, const mod_session_de
    if (d->n_seqs != 1) return mod__bad(err, "a session has one sequence");
    if (d->length < 1 || d->length > c->context) return mod__bad(err, "length must be in [1, context]");
    if (d->chunk < 1 || d->chunk > d->length) return mod__bad(err, "chunk must be in [1, length]");
-   if (d->n_threads < 1 || d->n_threads > 1024) return mod__bad(err, "n_threads must be in [1, 1024]");
    return mod__ok(err);
 }
 
@@ -6120,18 +6121,15 @@ MOD__FN mod_result mod__session_tape_bytes(const mod_config *c, const mod_sessio
                                            mod_error *err)
 {
    mod_batch shape;
-   mod_tape_desc tape;
+   mod_tape_desc tape = mod__threads(d->n_threads, d->simd, d->jobs);
    mod__cache cache;
    memset(&shape, 0, sizeof shape);
-   memset(&tape, 0, sizeof tape);
    memset(&cache, 0, sizeof cache);
    cache.length = d->length;
    shape.n_seqs = 1;
    shape.length = d->chunk;
    shape.mode = MOD_MODE_CAUSAL;
    tape.forward_only = 1;
-   tape.n_threads = d->n_threads;
-   tape.simd = d->simd;
    return mod__forward_bytes(c, &shape, &tape, &cache, bytes, err);
 }
 
@@ -6221,11 +6219,8 @@ MODDEF mod_session *mod_session_init(const mod_model *model, const mod_session_d
        mod__session_layout(&model->config, &d, &a, &s, NULL, err) != MOD_RESULT_OK ||
        mod_arena_push(&a, 1, bytes, &tape_memory, err) != MOD_RESULT_OK)
       return NULL;
-   memset(&tape, 0, sizeof tape);
+   tape = mod__threads(d.n_threads, d.simd, d.jobs);
    tape.forward_only = 1;
-   tape.n_threads = d.n_threads;
-   tape.simd = d.simd;
-   tape.jobs = d.jobs;
    s->model = model;
    s->desc = d;
    s->tape = mod_tape_init(&tape, tape_memory, bytes, err);
@@ -6274,8 +6269,8 @@ MOD__FN mod_result mod__feed(mod_session *s, const int *tokens, const mod_real *
       mod_batch b;
       mod_forward out;
       mod__pass p;
+      mod_result result;
       memset(&b, 0, sizeof b);
-      memset(&out, 0, sizeof out);
       memset(&p, 0, sizeof p);
       b.n_seqs = 1;
       b.length = mod__min(n - done, s->desc.chunk);
@@ -6285,22 +6280,17 @@ MOD__FN mod_result mod__feed(mod_session *s, const int *tokens, const mod_real *
       b.seed = s->desc.seed;
       b.probe = s->desc.probe;
       b.probe_user = s->desc.probe_user;
-      p.model = s->model;
-      p.c = c;
-      p.t = s->tape;
-      p.batch = &b;
-      p.out = &out;
       p.cache = &s->cache;
       p.first = s->n;
       mod_tape_reset(s->tape);
-      mod__forward(&p);
-      if (mod_tape_status(s->tape, err) != MOD_RESULT_OK) {
+      result = mod__forward_on(&p, s->model, s->tape, NULL, &b, &out, err);
+      if (result != MOD_RESULT_OK) {
          s->n = had;
          for (l = 0; l < c->n_layers; ++l) /* forget what has been fed since */
             for (end = s->cache.start + 2 * l + 1; *end && s->cache.position[l * s->cache.length + *end - 1] >= had;)
                --*end;
          if (taken) memcpy(s->cache.taken_slots, s->taken_before, taken);
-         return mod_tape_status(s->tape, err);
+         return result;
       }
       s->n += b.length;
       done += b.length;
@@ -7106,14 +7096,15 @@ MODDEF mod_result mod_file_train_desc(const mod_file *file, mod_train_desc *how,
    result = mod__read_fields(file, "mod.train.", mod__train_fields, MOD__TRAIN_FIELDS, &d, err);
    if (result != MOD_RESULT_OK) return result;
    d.seed = state.seed;
-   d.n_threads = 1;
    if ((complaint = mod__train_complaint(&d)) != NULL) return mod__format(err, complaint, -1);
    if (d.n_seqs < 1 || d.length < 1) return mod__format(err, "n_seqs and length must be at least 1", -1);
-   d.n_threads = 0;
    *how = d;
    if (position) *position = state.position;
    return mod__ok(err);
 }
+
+/* Of the names of parameters and their moments. */
+static const char *const mod__prefix[3] = {"", "adam.m.", "adam.v."};
 
 /* The entry of a parameter (or, with a prefix, of one of its moments), if its shape is right. */
 MOD__FN const mod_entry *mod__find_entry(const mod_file *f, const char *prefix, const mod_param *p)
@@ -7139,18 +7130,12 @@ MOD__FN const mod_entry *mod__find_entry(const mod_file *f, const char *prefix, 
 /* Reads all that a load needs; stores it, or only looks whether it could. */
 MOD__FN mod_result mod__load_tensors(const mod_file *f, mod_model *m, mod_trainer *tr, int store, mod_error *err)
 {
-   static const char *const prefix[3] = {"", "adam.m.", "adam.v."};
-   mod_real *to[3] = {NULL, NULL, NULL};
+   mod_real *to[3] = {m->params, tr ? tr->m : NULL, tr ? tr->v : NULL};
    int kind, i;
-   to[0] = m->params;
-   if (tr) {
-      to[1] = tr->m;
-      to[2] = tr->v;
-   }
    for (kind = 0; kind < (tr ? 3 : 1); ++kind)
       for (i = 0; i < m->n_tensors; ++i) {
          const mod_param *p = m->param + i;
-         const mod_entry *e = mod__find_entry(f, prefix[kind], p);
+         const mod_entry *e = mod__find_entry(f, mod__prefix[kind], p);
          mod_result result;
          if (!e) return mod__format(err, "a tensor of the model is missing, or has another shape or dtype", i);
          result = mod__read_numbers(f, e, store ? to[kind] + p->offset : NULL, err);
@@ -7288,7 +7273,6 @@ MOD__FN void mod__put_fields(mod__out *o, const char *prefix, const mod__field *
 
 MOD__FN void mod__put_header(mod__out *o, const mod_model *m, const mod_save_desc *d)
 {
-   static const char *const prefix[3] = {"", "adam.m.", "adam.v."};
    const mod_trainer *tr = d->trainer;
    uint64_t at = 0;
    int i, kind, k;
@@ -7333,7 +7317,7 @@ MOD__FN void mod__put_header(mod__out *o, const mod_model *m, const mod_save_des
       for (i = 0; i < m->n_tensors; ++i) {
          const mod_param *p = m->param + i;
          mod__put_text(o, ",\"");
-         mod__put_text(o, prefix[kind]);
+         mod__put_text(o, mod__prefix[kind]);
          mod__put_text(o, p->name);
          mod__put_text(o, sizeof(mod_real) == 8 ? "\":{\"dtype\":\"F64\"" : "\":{\"dtype\":\"F32\"");
          mod__put_text(o, ",\"shape\":[");
@@ -7493,39 +7477,24 @@ MODDEF mod_file *mod_file_open(const char *path, const mod_allocator *allocator,
 #else
 #define MOD__INFO_THREADS "no OpenMP"
 #endif
-#ifdef MOD_FAST_FMA
-#define MOD__INFO_PROMISE "promised among levels that fuse, and among those that do not (MOD_FAST_FMA)"
-#else
-#define MOD__INFO_PROMISE "promised"
-#endif
-#define MOD__INFO_LINE(level, promise) \
+#define MOD__INFO(level, promise) \
    "mod.h 0.4.0, " MOD__INFO_REAL ", " MOD__INFO_THREADS ", " level "; same bits: " promise
-#define MOD__INFO(promise)                                                                                        \
-   mod__info(MOD__INFO_LINE("scalar", promise), MOD__INFO_LINE("SSE2", promise), MOD__INFO_LINE("AVX2", promise), \
-             MOD__INFO_LINE("AVX-512", promise), MOD__INFO_LINE("NEON", promise),                                \
-             MOD__INFO_LINE("WebAssembly SIMD128", promise))
-
-MOD__FN const char *mod__info(const char *scalar, const char *sse2, const char *avx2, const char *avx512,
-                              const char *neon, const char *wasm128)
-{
-   switch (mod_simd_best()) {
-   case MOD_SIMD_SSE2: return sse2;
-   case MOD_SIMD_AVX2: return avx2;
-   case MOD_SIMD_AVX512: return avx512;
-   case MOD_SIMD_NEON: return neon;
-   case MOD_SIMD_WASM128: return wasm128;
-   default: return scalar;
+#define MOD__RETURN_INFO(promise)                                                                              \
+   {                                                                                                           \
+      static const char *const info[] = { /* by mod_simd */                                                    \
+         NULL, MOD__INFO("scalar", promise), MOD__INFO("SSE2", promise), MOD__INFO("AVX2", promise),            \
+         MOD__INFO("AVX-512", promise), MOD__INFO("NEON", promise), MOD__INFO("WebAssembly SIMD128", promise)}; \
+      return info[mod_simd_best()];                                                                            \
    }
-}
 
 MODDEF const char *mod_build_info(void)
 {
 #if defined(MOD_USE_DOUBLE)
-   return MOD__INFO("not promised (MOD_USE_DOUBLE)");
+   MOD__RETURN_INFO("not promised (MOD_USE_DOUBLE)")
 #elif defined(MOD__FAST_MATH)
-   return MOD__INFO("not promised (fast-math)");
+   MOD__RETURN_INFO("not promised (fast-math)")
 #elif !defined(FLT_EVAL_METHOD) || (FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16) /* 16: half floats only */
-   return MOD__INFO("not promised (floats are computed with more precision than they have)");
+   MOD__RETURN_INFO("not promised (floats are computed with more precision than they have)")
 #else
    volatile float a = 1.000244140625f, product, tiny = FLT_MIN; /* 1 + 2^-12, whose square does not fit a float */
    float fused = a * a - 1.00048828125f, x[32] = {0}, y[32] = {0};
@@ -7535,11 +7504,15 @@ MODDEF const char *mod_build_info(void)
    x[0] = -1.00048828125f;
    y[0] = 1;
    x[16] = y[16] = a; /* the same in vectors: the first partial sum is fused or not */
-   if (mod__bits(mod__exp(a)) != 0x402e0334u) return MOD__INFO("not promised (fast-math)");
-   if (tiny == 0) return MOD__INFO("not promised (denormals are flushed)");
+   if (mod__bits(mod__exp(a)) != 0x402e0334u) MOD__RETURN_INFO("not promised (fast-math)")
+   if (tiny == 0) MOD__RETURN_INFO("not promised (denormals are flushed)")
    if (fused < product || fused > product || mod__level(mod_simd_best())->dot(x, y, 32) != product)
-      return MOD__INFO("not promised (the compiler fuses multiply and add)");
-   return MOD__INFO(MOD__INFO_PROMISE);
+      MOD__RETURN_INFO("not promised (the compiler fuses multiply and add)")
+#ifdef MOD_FAST_FMA
+   MOD__RETURN_INFO("promised among levels that fuse, and among those that do not (MOD_FAST_FMA)")
+#else
+   MOD__RETURN_INFO("promised")
+#endif
 #endif
 }
 
@@ -7553,8 +7526,7 @@ MODDEF const char *mod_build_info(void)
 #undef MOD__MAPS
 #undef MOD__MAP_LOOPS
 #undef MOD__INFO
-#undef MOD__INFO_LINE
-#undef MOD__INFO_PROMISE
+#undef MOD__RETURN_INFO
 #undef MOD__INFO_REAL
 #undef MOD__INFO_THREADS
 #undef MOD__OPENMP
