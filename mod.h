@@ -1258,12 +1258,8 @@ MOD__FN int mod__max(int a, int b) { return a > b ? a : b; }
 
 MOD__FN mod_result mod__error(mod_error *err, mod_result code, const char *message, int block, int64_t where)
 {
-   if (err) {
-      err->code = code;
-      err->message = message;
-      err->block = block;
-      err->where = where;
-   }
+   const mod_error e = {code, message, block, where};
+   if (err) *err = e;
    return code;
 }
 
@@ -1279,20 +1275,24 @@ MOD__FN mod_result mod__too_small(mod_error *err)
    return mod__error(err, MOD_RESULT_MEMORY, "the memory given is too small", -1, -1);
 }
 
-/* By its bits, because a compiler told that there is no NaN removes x != x. */
-MOD__FN int mod__finite(double x)
+/* The bits of a double, and back. */
+MOD__FN uint64_t mod__bits64(double x)
 {
    uint64_t bits;
    memcpy(&bits, &x, 8);
-   return (bits >> 52 & 2047) != 2047;
+   return bits;
 }
 
-MOD__FN int mod__nan(double x)
+MOD__FN double mod__from_bits64(uint64_t bits)
 {
-   uint64_t bits;
-   memcpy(&bits, &x, 8);
-   return (bits & ~((uint64_t)1 << 63)) > (uint64_t)2047 << 52;
+   double x;
+   memcpy(&x, &bits, 8);
+   return x;
 }
+
+/* By its bits, because a compiler told that there is no NaN removes x != x. */
+MOD__FN int mod__finite(double x) { return (mod__bits64(x) >> 52 & 2047) != 2047; }
+MOD__FN int mod__nan(double x) { return (mod__bits64(x) & ~((uint64_t)1 << 63)) > (uint64_t)2047 << 52; }
 
 /* Above 0 and finite, as a mod_real too. */
 MOD__FN int mod__positive(double x) { return x > 0 && x <= (double)FLT_MAX && (mod_real)x > 0; }
@@ -1345,6 +1345,12 @@ MODDEF mod_result mod_arena_rewind(mod_arena *arena, size_t mark, mod_error *err
    if (mark > arena->used) return mod__bad(err, "the mark lies beyond what is in use");
    arena->used = mark;
    return mod__ok(err);
+}
+
+MOD__FN mod_arena mod__counter(void)
+{
+   const mod_arena a = {NULL, (size_t)-1, 0, 0};
+   return a;
 }
 
 /* For a walk over many pieces: the next one. NULL while counting, and where it does not fit, which *fits keeps. */
@@ -1458,13 +1464,7 @@ MODDEF double mod_random_normal(uint64_t seed, uint64_t stream, uint64_t index) 
    ================================================================================================================= */
 
 /* 2^n as a double, n in [-1022, 1023]. */
-MOD__FN double mod__exp2i64(int n)
-{
-   uint64_t bits = (uint64_t)(n + 1023) << 52;
-   double x;
-   memcpy(&x, &bits, 8);
-   return x;
-}
+MOD__FN double mod__exp2i64(int n) { return mod__from_bits64((uint64_t)(n + 1023) << 52); }
 
 /* x = n ln 2 + r, |r| <= ln 2 / 2; e^r by its series; times 2^n. */
 MOD__FN double mod__exp64(double x)
@@ -1483,13 +1483,9 @@ MOD__FN double mod__exp64(double x)
 /* x = 2^n m, m in [sqrt(1/2), sqrt(2)); log m = 2 atanh s, s = (m - 1) / (m + 1). Normal positive x only. */
 MOD__FN double mod__log64(double x)
 {
-   uint64_t bits;
-   double m, s, z, sum = 0;
-   int n, i;
-   memcpy(&bits, &x, 8);
-   n = (int)(bits >> 52) - 1023;
-   bits = (bits & (((uint64_t)1 << 52) - 1)) | (uint64_t)1023 << 52;
-   memcpy(&m, &bits, 8);
+   const uint64_t bits = mod__bits64(x);
+   double m = mod__from_bits64((bits & (((uint64_t)1 << 52) - 1)) | (uint64_t)1023 << 52), s, z, sum = 0;
+   int n = (int)(bits >> 52) - 1023, i;
    if (m > 1.4142135623730951) {
       m *= 0.5;
       ++n;
@@ -1516,6 +1512,13 @@ MOD__FN void mod__sincos64(double x, double *sine, double *cosine)
    *cosine = quarter == 0 ? c : quarter == 1 ? -s : quarter == 2 ? -c : s;
 }
 
+MOD__INLINE float mod__from_bits(uint32_t bits)
+{
+   float x;
+   memcpy(&x, &bits, 4);
+   return x;
+}
+
 /* libm only for what IEEE 754 rounds exactly; and for everything in a double build, which promises no bits. */
 #ifdef MOD_USE_DOUBLE
 
@@ -1530,13 +1533,6 @@ MOD__FN mod_real mod__tanh(mod_real x) { return tanh(x); }
 
 MOD__INLINE float mod__sqrt(float x) { return sqrtf(x); }
 MOD__INLINE float mod__fabs(float x) { return fabsf(x); }
-
-MOD__INLINE float mod__from_bits(uint32_t bits)
-{
-   float x;
-   memcpy(&x, &bits, 4);
-   return x;
-}
 
 MOD__INLINE uint32_t mod__bits(float x)
 {
@@ -1868,9 +1864,7 @@ static const mod__kernels mod__plain_kernels = {MOD__PANEL,    mod__sum,      mo
 #define MOD__LANES 8
 #define MOD__ROWS 6
 #define MOD__VECTORS 2
-#ifdef MOD_FAST_FMA
-#define MOD__STEP(c, a, b) _mm256_fmadd_ps(_mm256_set1_ps(a), b, c)
-#endif
+#define MOD__FUSED(c, a, b) _mm256_fmadd_ps(_mm256_set1_ps(a), b, c)
 #include MOD_SELF
 
 #define MOD__LEVEL(name) mod__##name##_avx512
@@ -1878,9 +1872,7 @@ static const mod__kernels mod__plain_kernels = {MOD__PANEL,    mod__sum,      mo
 #define MOD__LANES 16
 #define MOD__ROWS 12
 #define MOD__VECTORS 2
-#ifdef MOD_FAST_FMA
-#define MOD__STEP(c, a, b) _mm512_fmadd_ps(_mm512_set1_ps(a), b, c)
-#endif
+#define MOD__FUSED(c, a, b) _mm512_fmadd_ps(_mm512_set1_ps(a), b, c)
 #include MOD_SELF
 #endif
 
@@ -1890,9 +1882,7 @@ static const mod__kernels mod__plain_kernels = {MOD__PANEL,    mod__sum,      mo
 #define MOD__LANES 4
 #define MOD__ROWS 6
 #define MOD__VECTORS 4
-#ifdef MOD_FAST_FMA
-#define MOD__STEP(c, a, b) vfmaq_n_f32(c, b, a)
-#endif
+#define MOD__FUSED(c, a, b) vfmaq_n_f32(c, b, a)
 #include MOD_SELF
 #endif
 
@@ -2409,13 +2399,16 @@ MOD__FN int mod__take(mod_tape *t, size_t count, size_t size, void **out)
    return 0;
 }
 
-/* Room for integers. NULL while measuring, and if the tape has failed. */
-MOD__FN int *mod__ints(mod_tape *t, size_t count)
+/* Zeroed memory. NULL while measuring, and if the tape has failed. */
+MOD__FN void *mod__zeroed(mod_tape *t, size_t count, size_t size)
 {
    void *out;
-   mod__take(t, count, sizeof(int), &out);
-   return (int *)out;
+   mod__take(t, count, size, &out);
+   if (out) memset(out, 0, count * size);
+   return out;
 }
+
+MOD__FN int *mod__ints(mod_tape *t, size_t count) { return (int *)mod__zeroed(t, count, sizeof(int)); }
 
 /* Zeroed memory for a description, real even while measuring. NULL: the tape has failed. */
 MOD__FN void *mod__describe(mod_tape *t, size_t size)
@@ -2467,8 +2460,7 @@ MOD__FN void mod__run(mod_tape *t, mod__op_kernel kernel, mod_tensor *y, int n, 
 {
    mod__op_call call = {kernel, y};
    if (t->desc.measure) return;
-   mod__parallel(&t->desc, mod__call_op, &call, n, work,
-                 scratch ? t->arena.base + t->arena.used : NULL, scratch);
+   mod__parallel(&t->desc, mod__call_op, &call, n, work, scratch ? t->arena.base + t->arena.used : NULL, scratch);
 }
 
 /* --- shapes: a tensor is read as a matrix of rows and columns --- */
@@ -2555,30 +2547,22 @@ MOD__FN int mod__max_rows(const mod_tensor *x)
 }
 
 /* Numbers to reserve for a tensor: rows that depend on the data count with their maximum. */
-MOD__FN size_t mod__reserved(const mod_tensor *y)
-{
-   return (size_t)mod__max_rows(y) * (size_t)mod__cols(y);
-}
-
-/* Room for a gradient. While measuring, grad is a mark that there would be one; it is never read. */
-MOD__FN int mod__take_grad(mod_tape *t, mod_tensor *y)
-{
-   void *grad;
-   if (!mod__take(t, mod__reserved(y), sizeof(mod_real), &grad)) return 0;
-   y->grad = (mod_real *)(t->desc.measure ? (void *)t : grad);
-   return 1;
-}
+MOD__FN size_t mod__reserved(const mod_tensor *y) { return (size_t)mod__max_rows(y) * (size_t)mod__cols(y); }
 
 /* Records y as made from its inputs, and gives it a gradient if one of them has one. */
 MOD__FN int mod__record(mod_tape *t, mod_tensor *y, mod_tensor *a, mod_tensor *b, mod_tensor *c,
                         void (*backward)(mod_tape *, mod_tensor *))
 {
+   void *grad;
    y->in[0] = a;
    y->in[1] = b;
    y->in[2] = c;
    if (t->desc.forward_only || !backward) return 1;
    if (!((a && a->grad) || (b && b->grad) || (c && c->grad))) return 1;
-   if (!y->grad && !mod__take_grad(t, y)) return 0;
+   if (!y->grad) {
+      if (!mod__take(t, mod__reserved(y), sizeof(mod_real), &grad)) return 0;
+      y->grad = (mod_real *)(t->desc.measure ? (void *)t : grad); /* a mark that there would be one, never read */
+   }
    y->backward = backward;
    y->previous = t->last;
    t->last = y;
@@ -3254,10 +3238,7 @@ MOD__FN size_t mod__attention_layout(mod__attention *a, unsigned char *base, int
 {
    size_t rows = (size_t)mod__min(q_max, MOD__STRIP), wide = mod__whole(hd), keys = mod__whole(k_max), d = (size_t)hd;
    int fits = 1;
-   mod_arena arena;
-   memset(&arena, 0, sizeof arena);
-   arena.base = base;
-   arena.size = (size_t)-1;
+   mod_arena arena = {base, (size_t)-1, 0, 0};
    a->s_row = keys + MOD__PANEL; /* no power of two: a column in more than one set of the cache */
    a->s = mod__piece(&arena, rows, a->s_row, &fits);
    a->kt = mod__piece(&arena, d, keys, &fits);
@@ -3488,8 +3469,7 @@ MOD__FN mod_rows *mod__no_rows(mod_tape *t, mod_result code, const char *message
    return NULL;
 }
 
-MOD__FN mod_rows *mod__rows_new(mod_tape *t, int n_seqs, int n_max, int length_max, int ragged,
-                               const mod_rows *parent)
+MOD__FN mod_rows *mod__rows_new(mod_tape *t, int n_seqs, int n_max, int length_max, int ragged, const mod_rows *parent)
 {
    mod_rows *r = (mod_rows *)mod__describe(t, sizeof *r);
    if (!r) return NULL;
@@ -3850,6 +3830,7 @@ MOD__FN void mod__dropout_backward(mod_tape *t, mod_tensor *y) { mod__run_rows(t
 MODDEF mod_tensor *mod_dropout(mod_tape *tape, mod_tensor *x, const mod_rows *rows, double p, uint64_t seed,
                                uint64_t stream, uint64_t first_id)
 {
+   const mod__dropout_key key = {seed, stream, first_id};
    mod_tensor *y;
    if (!mod__ready(tape, x, x, x)) return NULL;
    if (!rows || !(p >= 0 && p < 1))
@@ -3860,9 +3841,7 @@ MODDEF mod_tensor *mod_dropout(mod_tape *tape, mod_tensor *x, const mod_rows *ro
    y->arg[0] = rows;
    y->value = p;
    if (tape->desc.measure) return y;
-   ((mod__dropout_key *)y->saved)->seed = seed;
-   ((mod__dropout_key *)y->saved)->stream = stream;
-   ((mod__dropout_key *)y->saved)->first_id = first_id;
+   *(mod__dropout_key *)y->saved = key;
    mod__run_rows(tape, mod__dropout_forward, y, 8);
    return y;
 }
@@ -4010,8 +3989,7 @@ MOD__FN void mod__bce_forward(mod_tensor *y, mod__range r)
    int i;
    for (i = r.lo; i < r.hi; ++i) {
       mod_real x = y->in[0]->data[i];
-      ((mod_real *)y->saved)[i] =
-         (x > 0 ? x : 0) - (target[i] ? x : 0) + mod__log(1 + mod__exp(-mod__fabs(x)));
+      ((mod_real *)y->saved)[i] = (x > 0 ? x : 0) - (target[i] ? x : 0) + mod__log(1 + mod__exp(-mod__fabs(x)));
    }
 }
 
@@ -4235,10 +4213,10 @@ MODDEF mod_tensor *mod_custom(mod_tape *tape, const mod_custom_desc *desc)
       n_max = in[0]->n_max;
    }
    y = mod__output(tape, desc->n_dim, desc->dim, n_max, in[0], in[1], in[2], desc->backward);
-   if (!y || !mod__take(tape, desc->saved_bytes, 1, &y->saved)) return NULL;
+   if (y) y->saved = mod__zeroed(tape, desc->saved_bytes, 1);
+   if (tape->error.code != MOD_RESULT_OK) return NULL;
    y->user = desc->user;
    if (tape->desc.measure) return y;
-   if (desc->saved_bytes) memset(y->saved, 0, desc->saved_bytes);
    desc->forward(tape, y);
    return tape->error.code == MOD_RESULT_OK ? y : NULL;
 }
@@ -4733,13 +4711,11 @@ MODDEF mod_model *mod_model_init(const mod_config *cfg, void *memory, size_t siz
 MODDEF mod_model *mod_model_create(const mod_config *cfg, const mod_allocator *allocator, mod_error *err)
 {
    mod_config c;
-   mod_arena a;
+   mod_arena a = mod__counter();
    mod_allocator chosen;
    mod_model *m = NULL;
    void *memory;
-   if (mod__settle(cfg, &c, err) != MOD_RESULT_OK || mod_arena_init(&a, NULL, (size_t)-1, err) != MOD_RESULT_OK ||
-       mod__model_layout(&c, &a, &m, err) != MOD_RESULT_OK)
-      return NULL;
+   if (mod__settle(cfg, &c, err) != MOD_RESULT_OK || mod__model_layout(&c, &a, &m, err) != MOD_RESULT_OK) return NULL;
    if ((memory = mod__allocate(&chosen, allocator, a.used, err)) == NULL) return NULL;
    return (mod_model *)mod__created(mod_model_init(cfg, memory, a.used, err), memory, &chosen);
 }
@@ -5213,12 +5189,12 @@ MOD__FN mod_tensor *mod__moe(mod__pass *p, int l, mod_tensor *s, mod_tensor *u, 
    mod_tensor *logit, *z = mod__score(p, l, MOD__OF_EXPERTS, rows, s, &logit), *prob;
    mod_tensor *sum = mod__zeros(t, u, p->c->d_model);
    mod_rows **chosen = NULL;
-   void *taken; /* bytes: was this row taken by any expert? */
+   unsigned char *taken; /* was this row taken by any expert? */
    int64_t dropped = 0;
    int e, i;
    memset(&decided, 0, sizeof decided);
-   if (!sum || !mod__take(t, (size_t)rows->n_max, 1, &taken)) return NULL;
-   if (!t->desc.measure) memset(taken, 0, (size_t)rows->n);
+   taken = (unsigned char *)mod__zeroed(t, (size_t)rows->n_max, 1);
+   if (t->error.code != MOD_RESULT_OK) return NULL;
    if (r.expert_choice) {
       prob = mod_softmax(t, z);
    } else {
@@ -5236,13 +5212,13 @@ MOD__FN mod_tensor *mod__moe(mod__pass *p, int l, mod_tensor *s, mod_tensor *u, 
       if (stats && kept) {
          p->expert_rows[l * p->c->n_experts + e] = kept->n;
          stats->mlp_rows += kept->n;
-         for (i = 0; i < kept->n; ++i) ((unsigned char *)taken)[kept->index[i]] = 1;
+         for (i = 0; i < kept->n; ++i) taken[kept->index[i]] = 1;
       }
       sum = mod__move(p, mark, sum, mod__scatter_into(t, sum, mod__mlp(p, l, e, mod_gather(t, u, kept)), weight, kept));
    }
    if (stats) {
       stats->experts = decided;
-      for (i = 0; i < rows->n && r.expert_choice; ++i) dropped += !((unsigned char *)taken)[i];
+      for (i = 0; i < rows->n && r.expert_choice; ++i) dropped += !taken[i];
       stats->dropped += dropped;
    }
    return prob ? sum : NULL;
@@ -5336,9 +5312,8 @@ MOD__FN mod_tensor *mod__block(mod__pass *p, int l, mod_tensor *x)
 MOD__FN const int *mod__pack(mod__pass *p, const int *from, int low, const char *message)
 {
    const mod_rows *rows = p->rows;
-   void *to;
-   int s, i;
-   if (!rows || !mod__take(p->t, (size_t)rows->n_max, sizeof(int), &to) || p->t->desc.measure) return NULL;
+   int s, i, *to = rows ? mod__ints(p->t, (size_t)rows->n_max) : NULL;
+   if (!to) return NULL;
    for (s = 0; s < rows->n_seqs; ++s)
       for (i = rows->start[s]; i < rows->start[s + 1]; ++i) {
          int at = s * p->batch->length + rows->position[i] - p->first, id = from[at];
@@ -5346,9 +5321,9 @@ MOD__FN const int *mod__pack(mod__pass *p, const int *from, int low, const char 
             mod_tape_fail(p->t, MOD_RESULT_RANGE, message, at);
             return NULL;
          }
-         ((int *)to)[i] = id;
+         to[i] = id;
       }
-   return (const int *)to;
+   return to;
 }
 
 /* The float rows of the real tokens. */
@@ -5406,7 +5381,6 @@ MOD__FN void mod__forward(mod__pass *p)
    mod_forward *out = p->out;
    const int *ids = NULL, *targets = NULL;
    mod_tensor *x, *loss;
-   void *memory[4];
    int l, i, which, pooled = c->head >= MOD_HEAD_CLASS, any = 0, experts = 0;
    size_t layers = (size_t)c->n_layers;
    double flops;
@@ -5426,20 +5400,12 @@ MOD__FN void mod__forward(mod__pass *p)
    if (!c->n_inputs) ids = mod__pack(p, b->tokens, 0, "a token is outside the vocabulary");
    if (pooled) targets = b->targets;
    else if (b->targets) targets = mod__pack(p, b->targets, -1, "a target is outside the vocabulary, and not -1");
-   if (!p->rows || t->error.code != MOD_RESULT_OK || !mod__take(t, layers, sizeof(mod_block_stats), &memory[0]) ||
-       !mod__take(t, layers * (size_t)b->n_seqs, sizeof(int), &memory[1]) ||
-       !mod__take(t, (size_t)p->rows->n_max, 1, &memory[2]) ||
-       !mod__take(t, layers * (size_t)experts, sizeof(int), &memory[3]))
-      return;
-   p->stats = (mod_block_stats *)memory[0];
-   p->kept = (int *)memory[1];
-   p->entered = (unsigned char *)memory[2];
-   p->expert_rows = (int *)memory[3];
-   if (!t->desc.measure) {
-      memset(p->stats, 0, layers * sizeof *p->stats);
-      memset(p->entered, 0, (size_t)p->rows->n_max);
-      if (experts) memset(p->expert_rows, 0, layers * (size_t)experts * sizeof *p->expert_rows);
-   }
+   if (!p->rows) return;
+   p->stats = (mod_block_stats *)mod__zeroed(t, layers, sizeof *p->stats);
+   p->kept = mod__ints(t, layers * (size_t)b->n_seqs);
+   p->entered = (unsigned char *)mod__zeroed(t, (size_t)p->rows->n_max, 1);
+   p->expert_rows = mod__ints(t, layers * (size_t)experts);
+   if (t->error.code != MOD_RESULT_OK) return;
    p->tokens = b->n_tokens > 0 ? (double)b->n_tokens : p->rows->n > 0 ? (double)p->rows->n : 1;
 
    flops = t->flops;
@@ -5790,7 +5756,7 @@ MODDEF mod_result mod_model_plan(const mod_config *cfg, const mod_train_desc *ho
    mod_config c;
    mod_train_desc d;
    mod_plan p;
-   mod_arena a;
+   mod_arena a = mod__counter(), b = mod__counter();
    mod_model *m = NULL;
    mod_trainer *tr = NULL;
    size_t thetas;
@@ -5800,17 +5766,15 @@ MODDEF mod_result mod_model_plan(const mod_config *cfg, const mod_train_desc *ho
    if (!plan) return mod__bad(err, "plan is NULL");
    memset(&p, 0, sizeof p);
    d = mod_train_resolve(how, &c);
-   mod_arena_init(&a, NULL, (size_t)-1, NULL);
    if ((result = mod__model_layout(&c, &a, &m, err)) != MOD_RESULT_OK) return result;
    mod__enumerate(&c, NULL, NULL, &p.n_params, &n_tensors);
    p.model = a.used;
    p.params = p.grads = p.n_params * sizeof(mod_real);
    p.optimizer = 2 * p.params;
    if ((result = mod__activation_bytes(&c, &d, &p.activations, err)) != MOD_RESULT_OK) return result;
-   mod_arena_init(&a, NULL, (size_t)-1, NULL);
    thetas = (size_t)mod_config_paths(&c) * (size_t)c.n_layers;
-   if ((result = mod__trainer_layout(p.n_params, thetas, &a, &tr, err)) != MOD_RESULT_OK) return result;
-   if (!mod__add_size(&p.trainer, a.used, p.activations))
+   if ((result = mod__trainer_layout(p.n_params, thetas, &b, &tr, err)) != MOD_RESULT_OK) return result;
+   if (!mod__add_size(&p.trainer, b.used, p.activations))
       return mod__error(err, MOD_RESULT_MEMORY, "the trainer is too large for this machine's addresses", -1, -1);
    *plan = p;
    return mod__ok(err);
@@ -6186,12 +6150,11 @@ MODDEF mod_result mod_session_plan(const mod_config *cfg, const mod_session_desc
    mod_config c;
    mod_session_desc d;
    mod_session *s = NULL;
-   mod_arena a;
+   mod_arena a = mod__counter();
    size_t tape, in_cache, total;
    mod_result result = mod__settle(cfg, &c, err);
    if (result != MOD_RESULT_OK) return result;
    if (!bytes) return mod__bad(err, "bytes is NULL");
-   mod_arena_init(&a, NULL, (size_t)-1, NULL);
    if ((result = mod__session_settle(&c, desc, &d, err)) != MOD_RESULT_OK ||
        (result = mod__session_layout(&c, &d, &a, &s, &in_cache, err)) != MOD_RESULT_OK ||
        (result = mod__session_tape_bytes(&c, &d, &tape, err)) != MOD_RESULT_OK)
@@ -6424,7 +6387,8 @@ struct mod_file {
    mod_reader reader;
    mod_entry *entry;
    int n_entries, n_meta;
-   const char *meta; /* n_meta times: key, 0, value, 0 */
+   char *text;       /* the header */
+   const char *meta; /* in it: n_meta times key, 0, value, 0 */
    mod_block_config *blocks; /* [MOD__MAX_LAYERS] for mod_file_config */
    void (*close)(mod_file *file);
 };
@@ -6432,7 +6396,7 @@ struct mod_file {
 /* --- JSON: just what such a header may hold, read in place; strings end in a 0 where their closing quote was --- */
 
 typedef struct mod__json {
-   char *base, *p, *end;
+   char *p, *end;
    const char *complaint;
 } mod__json;
 
@@ -6750,16 +6714,14 @@ MOD__FN mod_result mod__header_length(const mod_reader *r, size_t *length, mod_e
 }
 
 /* One walk over a file's memory. A tensor takes at least 49 characters of the header. */
-MOD__FN mod_result mod__file_layout(size_t header, mod_arena *a, mod_file **out, char **text, int *max_entries,
-                                    mod_error *err)
+MOD__FN mod_result mod__file_layout(size_t header, mod_arena *a, mod_file **out, mod_error *err)
 {
    mod_file f;
    int fits = 1;
    memset(&f, 0, sizeof f);
-   *max_entries = (int)(header / 49 + 1);
    *out = (mod_file *)mod__push(a, 1, sizeof f, &fits);
-   *text = (char *)mod__push(a, header + 1, 1, &fits);
-   f.entry = (mod_entry *)mod__push(a, (size_t)*max_entries, sizeof *f.entry, &fits);
+   f.text = (char *)mod__push(a, header + 1, 1, &fits);
+   f.entry = (mod_entry *)mod__push(a, header / 49 + 1, sizeof *f.entry, &fits);
    f.blocks = (mod_block_config *)mod__push(a, MOD__MAX_LAYERS, sizeof *f.blocks, &fits);
    if (!fits) return mod__too_small(err);
    if (a->base) **out = f;
@@ -6770,14 +6732,11 @@ MODDEF mod_result mod_file_plan(const mod_reader *reader, size_t *bytes, mod_err
 {
    size_t header = 0;
    mod_file *f = NULL;
-   char *text = NULL;
-   mod_arena a;
-   int max_entries;
+   mod_arena a = mod__counter();
    mod_result result = mod__header_length(reader, &header, err);
    if (result != MOD_RESULT_OK) return result;
    if (!bytes) return mod__bad(err, "bytes is NULL");
-   mod_arena_init(&a, NULL, (size_t)-1, NULL);
-   result = mod__file_layout(header, &a, &f, &text, &max_entries, err);
+   result = mod__file_layout(header, &a, &f, err);
    if (result == MOD_RESULT_OK) *bytes = a.used;
    return result;
 }
@@ -6786,23 +6745,22 @@ MODDEF mod_file *mod_file_init(const mod_reader *reader, void *memory, size_t si
 {
    size_t header = 0;
    mod_file *f = NULL;
-   char *text = NULL;
    mod_arena a;
    mod__json j;
-   int max_entries, first = 1, i;
+   int first = 1, i;
    uint64_t at = 0, data;
    if (mod__header_length(reader, &header, err) != MOD_RESULT_OK) return NULL;
    if (!memory) return mod__bad(err, "memory is NULL"), (mod_file *)NULL;
    if (mod_arena_init(&a, memory, size, err) != MOD_RESULT_OK ||
-       mod__file_layout(header, &a, &f, &text, &max_entries, err) != MOD_RESULT_OK)
+       mod__file_layout(header, &a, &f, err) != MOD_RESULT_OK)
       return NULL;
    f->reader = *reader;
-   if (reader->read(8, text, header, reader->user) != header)
+   if (reader->read(8, f->text, header, reader->user) != header)
       return mod__error(err, MOD_RESULT_IO, "the file cannot be read", -1, 8), (mod_file *)NULL;
-   text[header] = 0;
-   if (!mod__utf8(text, header)) return mod__format(err, "the header is not UTF-8 text", 8), (mod_file *)NULL;
-   j.base = j.p = text;
-   j.end = text + header;
+   f->text[header] = 0;
+   if (!mod__utf8(f->text, header)) return mod__format(err, "the header is not UTF-8 text", 8), (mod_file *)NULL;
+   j.p = f->text;
+   j.end = f->text + header;
    j.complaint = NULL;
    mod__json_expect(&j, '{');
    while (mod__json_next(&j, '}', &first)) {
@@ -6814,7 +6772,7 @@ MODDEF mod_file *mod_file_init(const mod_reader *reader, void *memory, size_t si
          if (!mod__parse_meta(&j, f)) break;
          continue;
       }
-      MOD_ASSERT(f->n_entries < max_entries);
+      MOD_ASSERT((size_t)f->n_entries < header / 49 + 1);
       memset(e, 0, sizeof *e);
       e->name = name;
       if (!mod__parse_entry(&j, e)) break;
@@ -6822,7 +6780,7 @@ MODDEF mod_file *mod_file_init(const mod_reader *reader, void *memory, size_t si
    }
    mod__json_space(&j);
    if (!j.complaint && j.p != j.end) mod__json_fail(&j, "something follows the header's JSON");
-   if (j.complaint) return mod__format(err, j.complaint, 8 + (j.p - j.base)), (mod_file *)NULL;
+   if (j.complaint) return mod__format(err, j.complaint, 8 + (j.p - f->text)), (mod_file *)NULL;
    mod__sort_entries(f->entry, f->n_entries, mod__by_place);
    data = reader->size - 8 - header;
    for (i = 0; i < f->n_entries; ++i) {
@@ -6878,11 +6836,17 @@ MODDEF const char *mod_file_meta(const mod_file *file, const char *key)
    return found;
 }
 
+/* Bytes of a number that can be read, or 0. */
+MOD__FN size_t mod__width(const mod_entry *e)
+{
+   return !strcmp(e->dtype, "F32") ? 4 : !strcmp(e->dtype, "F64") ? 8 : 0;
+}
+
 /* The numbers of a tensor into out, or nowhere. */
 MOD__FN mod_result mod__read_numbers(const mod_file *f, const mod_entry *e, mod_real *out, mod_error *err)
 {
    unsigned char bytes[MOD__CHUNK];
-   size_t width = e->dtype[1] == '6' ? 8 : 4, i = 0, n, k;
+   size_t width = mod__width(e), i = 0, n, k;
    uint64_t at;
    for (at = e->begin; at < e->end; at += n) {
       n = e->end - at < sizeof bytes ? (size_t)(e->end - at) : sizeof bytes;
@@ -6892,16 +6856,7 @@ MOD__FN mod_result mod__read_numbers(const mod_file *f, const mod_entry *e, mod_
          uint64_t bits = 0;
          size_t b;
          for (b = 0; b < width; ++b) bits |= (uint64_t)bytes[k + b] << (8 * b);
-         if (width == 8) {
-            double x;
-            memcpy(&x, &bits, 8);
-            out[i] = (mod_real)x;
-         } else {
-            uint32_t half = (uint32_t)bits;
-            float x;
-            memcpy(&x, &half, 4);
-            out[i] = (mod_real)x;
-         }
+         out[i] = width == 8 ? (mod_real)mod__from_bits64(bits) : (mod_real)mod__from_bits((uint32_t)bits);
       }
    }
    return mod__ok(err);
@@ -6910,12 +6865,12 @@ MOD__FN mod_result mod__read_numbers(const mod_file *f, const mod_entry *e, mod_
 MODDEF mod_result mod_file_read(const mod_file *file, int index, mod_real *out, size_t count, mod_error *err)
 {
    const mod_entry *e;
+   size_t width;
    if (!file || !out || index < 0 || index >= file->n_entries)
       return mod__bad(err, "file or out is NULL, or there is no tensor with this index");
    e = file->entry + index;
-   if (strcmp(e->dtype, "F32") && strcmp(e->dtype, "F64"))
-      return mod__format(err, "the tensor is neither F32 nor F64", index);
-   if ((e->end - e->begin) / (e->dtype[1] == '6' ? 8 : 4) != count)
+   if ((width = mod__width(e)) == 0) return mod__format(err, "the tensor is neither F32 nor F64", index);
+   if ((e->end - e->begin) / width != count)
       return mod__error(err, MOD_RESULT_SHAPE, "the tensor has another number of elements", -1, index);
    return mod__read_numbers(file, e, out, err);
 }
@@ -6927,7 +6882,7 @@ typedef struct mod__field {
    size_t offset;
    int real; /* 1: a double; 0: an int */
    int since; /* files of an earlier format do not have it: then it is 0 */
-} mod__field;
+} mod__field; /* tables of these end with a name that is NULL */
 
 #define MOD__INT(type, field) {#field, offsetof(type, field), 0, 1}
 #define MOD__REAL(type, field) {#field, offsetof(type, field), 1, 1}
@@ -6947,26 +6902,22 @@ static const mod__field mod__config_fields[] = {
    MOD__INT_2(mod_config, kv_select), MOD__INT_2(mod_config, kv_gate), MOD__REAL_2(mod_config, kv_capacity),
    MOD__INT_2(mod_config, mlp), MOD__INT_2(mod_config, n_experts), MOD__INT_2(mod_config, n_noops),
    MOD__INT_2(mod_config, choice), MOD__INT_2(mod_config, choices), MOD__REAL_2(mod_config, capacity_factor),
-   MOD__REAL_2(mod_config, balance_loss), MOD__REAL_2(mod_config, z_loss)};
+   MOD__REAL_2(mod_config, balance_loss), MOD__REAL_2(mod_config, z_loss), {NULL, 0, 0, 0}};
 static const mod__field mod__train_fields[] = {
    MOD__INT(mod_train_desc, n_seqs), MOD__INT(mod_train_desc, length), MOD__INT(mod_train_desc, steps),
    MOD__INT(mod_train_desc, warmup), MOD__REAL(mod_train_desc, lr), MOD__REAL(mod_train_desc, lr_min),
    MOD__REAL(mod_train_desc, beta1), MOD__REAL(mod_train_desc, beta2), MOD__REAL(mod_train_desc, eps),
    MOD__REAL(mod_train_desc, weight_decay), MOD__REAL(mod_train_desc, clip_norm), MOD__REAL_2(mod_train_desc, dropout),
-   MOD__INT_2(mod_train_desc, capacity_warmup), MOD__REAL_2(mod_train_desc, threshold_decay)};
+   MOD__INT_2(mod_train_desc, capacity_warmup), MOD__REAL_2(mod_train_desc, threshold_decay), {NULL, 0, 0, 0}};
 static const mod__field mod__block_fields[] = {
    MOD__INT(mod_block_config, select), MOD__INT(mod_block_config, gate), MOD__REAL(mod_block_config, capacity),
    MOD__INT_2(mod_block_config, kv_select), MOD__INT_2(mod_block_config, kv_gate),
-   MOD__REAL_2(mod_block_config, kv_capacity), MOD__INT_2(mod_block_config, mlp), MOD__INT_2(mod_block_config, choice)};
+   MOD__REAL_2(mod_block_config, kv_capacity), MOD__INT_2(mod_block_config, mlp), MOD__INT_2(mod_block_config, choice),
+   {NULL, 0, 0, 0}};
 #undef MOD__INT
 #undef MOD__REAL
 #undef MOD__INT_2
 #undef MOD__REAL_2
-enum {
-   MOD__CONFIG_FIELDS = (int)(sizeof mod__config_fields / sizeof mod__config_fields[0]),
-   MOD__TRAIN_FIELDS = (int)(sizeof mod__train_fields / sizeof mod__train_fields[0]),
-   MOD__BLOCK_FIELDS = (int)(sizeof mod__block_fields / sizeof mod__block_fields[0])
-};
 
 /* `digits` hex digits at *s, and past them. */
 MOD__FN int mod__parse_hex(const char **s, int digits, uint64_t *out)
@@ -6986,7 +6937,7 @@ MOD__FN int mod__parse_real(const char **s, double *out)
 {
    uint64_t bits;
    if (!mod__parse_hex(s, 16, &bits)) return 0;
-   memcpy(out, &bits, 8);
+   *out = mod__from_bits64(bits);
    return 1;
 }
 
@@ -7009,7 +6960,7 @@ MOD__FN int mod__format_of(const mod_file *f)
    return s && !strcmp(s, "1") ? 1 : s && !strcmp(s, "2") ? 2 : 0;
 }
 
-MOD__FN mod_result mod__read_fields(const mod_file *f, const char *prefix, const mod__field *field, int n, void *to,
+MOD__FN mod_result mod__read_fields(const mod_file *f, const char *prefix, const mod__field *field, void *to,
                                     mod_error *err)
 {
    const int format = mod__format_of(f);
@@ -7017,7 +6968,7 @@ MOD__FN mod_result mod__read_fields(const mod_file *f, const char *prefix, const
    if (!mod_file_meta(f, "mod.format")) return mod__format(err, "the file was not written by mod.h", -1);
    if (!format)
       return mod__error(err, MOD_RESULT_VERSION, "the file is of a later version of mod.h", -1, -1);
-   for (i = 0; i < n && field[i].since <= format; ++i) {
+   for (i = 0; field[i].name && field[i].since <= format; ++i) {
       char key[32];
       const char *s;
       void *at = (unsigned char *)to + field[i].offset;
@@ -7040,14 +6991,14 @@ MODDEF mod_result mod_file_config(const mod_file *file, mod_config *cfg, mod_err
    if (!file || !cfg) return mod__bad(err, "file or cfg is NULL");
    format = mod__format_of(file);
    memset(&c, 0, sizeof c);
-   result = mod__read_fields(file, "mod.", mod__config_fields, MOD__CONFIG_FIELDS, &c, err);
+   result = mod__read_fields(file, "mod.", mod__config_fields, &c, err);
    if (result != MOD_RESULT_OK) return result;
    resolved = mod_config_resolve(&c); /* the blocks' own settings, which follow, may be what makes them fit together */
    if ((s = mod__complaint_of_model(&resolved)) != NULL) return mod__error(err, MOD_RESULT_CONFIG, s, -1, -1);
    if ((s = mod_file_meta(file, "mod.blocks")) == NULL) return mod__format(err, "the list of blocks is missing", -1);
    for (i = 0; i < c.n_layers; ++i) {
       memset(file->blocks + i, 0, sizeof *file->blocks);
-      for (k = 0; k < MOD__BLOCK_FIELDS && mod__block_fields[k].since <= format; ++k) {
+      for (k = 0; mod__block_fields[k].name && mod__block_fields[k].since <= format; ++k) {
          void *at = (unsigned char *)(file->blocks + i) + mod__block_fields[k].offset;
          if ((k && *s++ != ' ') ||
              !(mod__block_fields[k].real ? mod__parse_real(&s, (double *)at) : mod__parse_int(&s, (int *)at)))
@@ -7093,7 +7044,7 @@ MODDEF mod_result mod_file_train_desc(const mod_file *file, mod_train_desc *how,
    if (!file || !how) return mod__bad(err, "file or how is NULL");
    memset(&d, 0, sizeof d);
    if ((result = mod__read_train_state(file, &state, err)) != MOD_RESULT_OK) return result;
-   result = mod__read_fields(file, "mod.train.", mod__train_fields, MOD__TRAIN_FIELDS, &d, err);
+   result = mod__read_fields(file, "mod.train.", mod__train_fields, &d, err);
    if (result != MOD_RESULT_OK) return result;
    d.seed = state.seed;
    if ((complaint = mod__train_complaint(&d)) != NULL) return mod__format(err, complaint, -1);
@@ -7109,22 +7060,21 @@ static const char *const mod__prefix[3] = {"", "adam.m.", "adam.v."};
 /* The entry of a parameter (or, with a prefix, of one of its moments), if its shape is right. */
 MOD__FN const mod_entry *mod__find_entry(const mod_file *f, const char *prefix, const mod_param *p)
 {
+   const mod_entry *e;
    char name[MOD__NAME + 8];
    int low = 0, high = f->n_entries, i;
    strcpy(name, prefix);
    strcat(name, p->name);
-   while (low < high) {
-      const mod_entry *e = f->entry + (low + (high - low) / 2);
-      int order = strcmp(e->name, name);
-      if (order < 0) low = (int)(e - f->entry) + 1;
-      if (order > 0) high = (int)(e - f->entry);
-      if (order) continue;
-      if ((strcmp(e->dtype, "F32") && strcmp(e->dtype, "F64")) || e->n_dim != p->n_dim) return NULL;
-      for (i = 0; i < e->n_dim; ++i)
-         if (e->dim[i] != (uint64_t)p->dim[i]) return NULL;
-      return e;
+   while (low < high) { /* they are sorted by name */
+      int middle = low + (high - low) / 2;
+      if (strcmp(f->entry[middle].name, name) < 0) low = middle + 1;
+      else high = middle;
    }
-   return NULL;
+   e = f->entry + low;
+   if (low == f->n_entries || strcmp(e->name, name) || !mod__width(e) || e->n_dim != p->n_dim) return NULL;
+   for (i = 0; i < e->n_dim; ++i)
+      if (e->dim[i] != (uint64_t)p->dim[i]) return NULL;
+   return e;
 }
 
 /* Reads all that a load needs; stores it, or only looks whether it could. */
@@ -7170,7 +7120,7 @@ MODDEF mod_result mod_file_load(const mod_file *file, mod_model *model, mod_trai
    layers = model->config.n_layers;
    thetas = (int)mod__thetas(model);
    if ((result = mod_file_config(file, &c, err)) != MOD_RESULT_OK) return result;
-   for (i = 0; i < MOD__CONFIG_FIELDS; ++i)
+   for (i = 0; mod__config_fields[i].name; ++i)
       if (memcmp((const unsigned char *)&c + mod__config_fields[i].offset,
                  (const unsigned char *)&model->config + mod__config_fields[i].offset,
                  mod__config_fields[i].real ? sizeof(double) : sizeof(int)))
@@ -7219,12 +7169,7 @@ MOD__FN void mod__put_number(mod__out *o, uint64_t value, unsigned base, int dig
    mod__put(o, text + 20 - n, (size_t)n);
 }
 
-MOD__FN void mod__put_bits(mod__out *o, double x)
-{
-   uint64_t bits;
-   memcpy(&bits, &x, 8);
-   mod__put_number(o, bits, 16, 16);
-}
+MOD__FN void mod__put_bits(mod__out *o, double x) { mod__put_number(o, mod__bits64(x), 16, 16); }
 
 MOD__FN void mod__put_string(mod__out *o, const char *text)
 {
@@ -7242,10 +7187,10 @@ MOD__FN void mod__put_string(mod__out *o, const char *text)
    mod__put_text(o, "\"");
 }
 
-MOD__FN void mod__put_fields(mod__out *o, const char *prefix, const mod__field *field, int n, const void *from)
+MOD__FN void mod__put_fields(mod__out *o, const char *prefix, const mod__field *field, const void *from)
 {
    int i;
-   for (i = 0; i < n; ++i) {
+   for (i = 0; field[i].name; ++i) {
       const void *at = (const unsigned char *)from + field[i].offset;
       mod__put_text(o, ",\"");
       mod__put_text(o, prefix);
@@ -7277,14 +7222,14 @@ MOD__FN void mod__put_header(mod__out *o, const mod_model *m, const mod_save_des
    uint64_t at = 0;
    int i, kind, k;
    mod__put_text(o, "{\"__metadata__\":{\"mod.format\":\"2\"");
-   mod__put_fields(o, "mod.", mod__config_fields, MOD__CONFIG_FIELDS, &m->config);
+   mod__put_fields(o, "mod.", mod__config_fields, &m->config);
    mod__put_text(o, ",\"mod.blocks\":\"");
    for (i = 0; i < m->config.n_layers; ++i)
-      for (k = 0; k < MOD__BLOCK_FIELDS; ++k) {
+      for (k = 0; mod__block_fields[k].name; ++k) {
          const void *value = (const unsigned char *)(m->blocks + i) + mod__block_fields[k].offset;
          if (mod__block_fields[k].real) mod__put_bits(o, *(const double *)value);
          else mod__put_number(o, (uint64_t)*(const int *)value, 10, 1);
-         mod__put_text(o, k + 1 < MOD__BLOCK_FIELDS ? " " : ";");
+         mod__put_text(o, mod__block_fields[k + 1].name ? " " : ";");
       }
    mod__put_text(o, "\",\"mod.thresholds\":\"");
    for (i = 0; i < (int)mod__thetas(m); ++i) {
@@ -7293,7 +7238,7 @@ MOD__FN void mod__put_header(mod__out *o, const mod_model *m, const mod_save_des
    }
    mod__put_text(o, "\"");
    if (tr) {
-      mod__put_fields(o, "mod.train.", mod__train_fields, MOD__TRAIN_FIELDS, &tr->desc);
+      mod__put_fields(o, "mod.train.", mod__train_fields, &tr->desc);
       mod__put_text(o, ",\"mod.train.state\":\"");
       mod__put_number(o, tr->desc.seed, 16, 16);
       mod__put_text(o, " ");
@@ -7567,7 +7512,9 @@ typedef int MOD__LEVEL(mask) __attribute__((__vector_size__(4 * MOD__LANES)));
 #define MOD__UNROLL _Pragma("GCC unroll 16")
 #define MOD__SUMS (16 / MOD__LANES)
 #define MOD__WIDTH (MOD__VECTORS * MOD__LANES)
-#ifndef MOD__STEP
+#if defined(MOD_FAST_FMA) && defined(MOD__FUSED)
+#define MOD__STEP MOD__FUSED
+#else
 #define MOD__STEP(c, a, b) ((c) + (a) * (b))
 #endif
 
@@ -7762,6 +7709,7 @@ static const mod__kernels MOD__LEVEL(kernels) = {
 #undef MOD__ROWS
 #undef MOD__VECTORS
 #undef MOD__STEP
+#undef MOD__FUSED
 
 #endif /* MOD__LEVEL */
 
