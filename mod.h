@@ -54,7 +54,7 @@
          files, threads, C++                           14  sampling                        >>api-sample
       5  results, errors, plumbing       >>api-base    15  files                           >>api-file
       6  configuration of a model        >>api-config  16  implementation, in this order:  >>config >>size >>arena
-      7  random numbers                  >>api-rng         >>rng >>math >>kernels >>route >>tape >>ops >>model
+      7  random numbers                  >>api-rng         >>math >>rng >>kernels >>route >>tape >>ops >>model
       8  routing on plain arrays         >>api-route       >>blocks >>account >>train >>session >>sample >>file
       9  tape: tensors and autograd      >>api-tape        >>host >>simd >>licence
 
@@ -300,9 +300,9 @@ typedef struct mod_jobs {
 } mod_jobs;
 
 /* Instruction sets that there is code for: SSE2, AVX2, AVX-512 on x86-64, NEON on AArch64, SIMD128 in WebAssembly; by
-   gcc 8 and later (for Windows SSE2 only) and clang; others have the scalar loops. The bits do not depend on it, but for
-   MOD_FAST_FMA: then AVX2, AVX-512 and NEON fuse the steps of products. A desc can force MOD_SIMD_SCALAR, the best or, on
-   x86-64, a level below that; any other is MOD_RESULT_ARG. */
+   gcc 8 and later (for Windows SSE2 only) and clang; others have the scalar loops. The bits do not depend on it, but
+   for MOD_FAST_FMA: then AVX2, AVX-512 and NEON fuse the steps of products. A desc can force MOD_SIMD_SCALAR, the best
+   or, on x86-64, a level below that; any other is MOD_RESULT_ARG. */
 typedef enum mod_simd {
    MOD_SIMD_BEST, /* chosen when a tape, trainer or session is initialised, by what the processor has */
    MOD_SIMD_SCALAR,
@@ -532,9 +532,9 @@ MODDEF int mod_route_slots(int n, double share);
 /* Token-choice: each of n rows, in order, goes to its `choices` best of n_paths paths, score [n, n_paths] (ties: the
    lower path); all choices of a row come before the next row. Path e has room for slots[e] rows (negative: for any
    number; slots NULL: all have); who finds none left is dropped there. used [n_paths]: how many rows each path holds
-   already (0 at first), and then holds. path [n, choices]: the choices, the best first; slot [n, choices]: which slot each got, -1
-   if it was dropped. 1 <= choices <= n_paths. Causal: a row depends on earlier ones only. NaN: MOD_RESULT_NUMERIC with
-   its row, and nothing is written. Source: paper figure 2, left. */
+   already (0 at first), and then holds. path [n, choices]: the choices, the best first; slot [n, choices]: which slot
+   each got, -1 if it was dropped. 1 <= choices <= n_paths. Causal: a row depends on earlier ones only. NaN:
+   MOD_RESULT_NUMERIC with its row, and nothing is written. Source: paper figure 2, left. */
 MODDEF mod_result mod_route_choose(const mod_real *score, int n, int n_paths, int choices, const int *slots, int *used,
                                    int *path, int *slot, mod_error *err);
 
@@ -700,8 +700,8 @@ MODDEF mod_tensor *mod_gate(mod_tape *tape, mod_tensor *r, mod_gate_kind kind, d
 MODDEF mod_tensor *mod_stop_grad(mod_tape *tape, mod_tensor *x);
 
 /* Dropout (Srivastava et al. 2014): each element of x [rows->n, d] becomes 0 with probability p, 0 <= p < 1, else
-   x / (1 - p). The draw is a function of
-   (seed, stream, first_id + sequence, position, column), whatever rows are there beside it. */
+   x / (1 - p). The draw is a function of (seed, stream, first_id + sequence, position, column), whatever rows are there
+   beside it. */
 MODDEF mod_tensor *mod_dropout(mod_tape *tape, mod_tensor *x, const mod_rows *rows, double p, uint64_t seed,
                                uint64_t stream, uint64_t first_id);
 
@@ -717,8 +717,8 @@ MODDEF mod_tensor *mod_pool(mod_tape *tape, mod_tensor *x, const mod_rows *rows,
 MODDEF mod_tensor *mod_sum(mod_tape *tape, mod_tensor *x);
 MODDEF mod_tensor *mod_mean(mod_tape *tape, mod_tensor *x);
 /* -log softmax(logits)[target], summed over the rows with target >= 0 (-1: ignored) and divided by count -> [1].
-   logits [n, classes]; targets [n], not copied. count 0: the number of those rows. The mean before
-   rounding is in ->value. */
+   logits [n, classes]; targets [n], not copied. count 0: the number of those rows. The mean before rounding is in
+   ->value. */
 MODDEF mod_tensor *mod_cross_entropy(mod_tape *tape, mod_tensor *logits, const int *targets, double count);
 /* Binary cross-entropy of sigmoid(logits) with targets 0 or 1, summed and divided by count (0: their number) -> [1].
    targets: one byte for each element, not copied. The mean before rounding is in ->value. */
@@ -855,9 +855,9 @@ typedef struct mod_forward {
    double router_bce, predictor_bce; /* means over tokens, paths and routers, unweighted; 0 where there is none */
    double balance_loss, z_loss;      /* of token-choice: of each sequence E sum_e f_e P_e, with f_e the share of choices
                                         and P_e the mean probability of path e of E, and the mean of (log sum exp of the
-                                        logits)^2; sequences count by their tokens, of which those
-                                        that did not enter the block add 0; means over such routers. 0 in causal mode,
-                                        as are the two above */
+                                        logits)^2; sequences count by their tokens, of which those that did not enter
+                                        the block add 0; means over such routers. 0 in causal mode, as are the two
+                                        above */
    double flops_blocks, flops_head;  /* of this forward pass, as counted */
    const mod_block_stats *blocks;    /* [n_layers] */
    const int *kept;                  /* [n_layers, n_seqs] tokens that entered */
@@ -902,10 +902,10 @@ MODDEF mod_result mod_model_forward(const mod_model *model, mod_tape *tape, mod_
    come from `batch`. */
 MODDEF mod_result mod_forward_logits(const mod_forward *forward, const mod_batch *batch, mod_real *out, mod_error *err);
 
-/* Sets the thresholds from held-out text: a top-k pass over `batch` (no dropout; its mode is ignored) on a tape that you have
-   reset, planned for it in MOD_MODE_TOPK. theta of a block becomes the (k + 1)-th largest of the n deciding logits
-   of that pass, k = the capacity of n: at most k lie strictly above. So for every path that decides by a logit; others
-   keep theirs. Sessions of the model decide by the new ones at once. On failure the thresholds are as before. */
+/* Sets the thresholds from held-out text: a top-k pass over `batch` (no dropout; its mode is ignored) on a tape that
+   you have reset, planned for it in MOD_MODE_TOPK. theta of a block becomes the (k + 1)-th largest of the n deciding
+   logits of that pass, k = the capacity of n: at most k lie strictly above. So for every path that decides by a logit;
+   others keep theirs. Sessions of the model decide by the new ones at once. On failure the thresholds are as before. */
 MODDEF mod_result mod_model_calibrate(mod_model *model, mod_tape *tape, const mod_batch *batch, mod_error *err);
 
 /* FLOPs of one forward pass by formula: 2 per multiply-add of projections, attention (n (n+1) / 2 pairs), router,
@@ -972,8 +972,8 @@ MODDEF mod_trainer *mod_trainer_create(mod_model *model, const mod_train_desc *h
                                        mod_error *err);
 MODDEF void mod_trainer_destroy(mod_trainer *trainer);
 /* One optimiser step on one batch (batch->mode must be MOD_MODE_TOPK; seed, step, first_id, dropout and least_capacity
-   are the trainer's: set its desc). A loss or gradient norm
-   that is not finite is MOD_RESULT_NUMERIC: weights, moments and step count are as before, gradients are zero. */
+   are the trainer's: set its desc). A loss or gradient norm that is not finite is MOD_RESULT_NUMERIC: weights, moments
+   and step count are as before, gradients are zero. */
 MODDEF mod_result mod_train_step(mod_trainer *trainer, const mod_batch *batch, mod_step_info *info, mod_error *err);
 /* The same in parts: adds a micro-batch's gradient (give it the whole step's n_targets and n_tokens), then updates. */
 MODDEF mod_result mod_train_accumulate(mod_trainer *trainer, const mod_batch *batch, mod_error *err);
@@ -1314,12 +1314,10 @@ MODDEF const char *mod_result_name(mod_result result)
    >>arena  A stack of bytes
    ================================================================================================================= */
 
-MOD__FN int mod__aligned(const void *p) { return ((uintptr_t)p & 7) == 0; }
-
 MODDEF mod_result mod_arena_init(mod_arena *arena, void *memory, size_t size, mod_error *err)
 {
    if (!arena) return mod__bad(err, "arena is NULL");
-   if (!mod__aligned(memory)) return mod__error(err, MOD_RESULT_ALIGN, "memory is not aligned to 8 bytes", -1, -1);
+   if ((uintptr_t)memory & 7) return mod__error(err, MOD_RESULT_ALIGN, "memory is not aligned to 8 bytes", -1, -1);
    arena->base = (unsigned char *)memory;
    arena->size = size;
    arena->used = arena->peak = 0;
@@ -1409,51 +1407,6 @@ MOD__FN void mod__destroy(void *made)
 {
    const mod_allocator *chosen = (const mod_allocator *)made;
    if (made && chosen->free) chosen->free(made, chosen->user);
-}
-
-/* =================================================================================================================
-   >>rng  Random numbers: a hash of (seed, stream, index)
-   ================================================================================================================= */
-
-/* A bijection of 64 bits in which every input bit moves about half of the output bits (SplitMix64's finaliser,
-   Steele, Lea and Flood 2014). */
-MOD__FN uint64_t mod__mix(uint64_t x)
-{
-   x += UINT64_C(0x9e3779b97f4a7c15);
-   x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-   x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-   return x ^ (x >> 31);
-}
-
-MODDEF uint64_t mod_random_stream(const char *name) /* FNV-1a */
-{
-   uint64_t h = UINT64_C(14695981039346656037);
-   for (; name && *name; ++name) h = (h ^ (unsigned char)*name) * UINT64_C(1099511628211);
-   return h;
-}
-
-MODDEF uint64_t mod_random_substream(uint64_t stream, uint64_t number) { return mod__mix(stream ^ mod__mix(number)); }
-
-MODDEF uint64_t mod_random_bits(uint64_t seed, uint64_t stream, uint64_t index)
-{
-   return mod__mix(mod__mix(mod__mix(seed) ^ stream) ^ index);
-}
-
-MODDEF double mod_random_uniform(uint64_t seed, uint64_t stream, uint64_t index)
-{
-   return (double)(mod_random_bits(seed, stream, index) >> 11) * (1.0 / 9007199254740992.0);
-}
-
-MOD__FN double mod__log64(double x);
-MOD__FN void mod__sincos64(double x, double *sine, double *cosine);
-
-MODDEF double mod_random_normal(uint64_t seed, uint64_t stream, uint64_t index) /* Box and Muller */
-{
-   uint64_t bits = mod_random_bits(seed, stream, index);
-   double u = ((double)(bits >> 32) + 0.5) * (1.0 / 4294967296.0);
-   double v = (double)(bits & UINT64_C(0xffffffff)) * (1.0 / 4294967296.0), sine, cosine;
-   mod__sincos64(6.283185307179586 * v, &sine, &cosine);
-   return sqrt(-2.0 * mod__log64(u)) * cosine;
 }
 
 /* =================================================================================================================
@@ -1632,6 +1585,48 @@ MOD__INLINE mod_real mod__silu_slope(mod_real x)
 {
    mod_real c = x < -200 ? -200 : x > 200 ? 200 : x, s = mod__sigmoid(c);
    return s + c * (s * (1 - s));
+}
+
+/* =================================================================================================================
+   >>rng  Random numbers: a hash of (seed, stream, index)
+   ================================================================================================================= */
+
+/* A bijection of 64 bits in which every input bit moves about half of the output bits (SplitMix64's finaliser,
+   Steele, Lea and Flood 2014). */
+MOD__FN uint64_t mod__mix(uint64_t x)
+{
+   x += UINT64_C(0x9e3779b97f4a7c15);
+   x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+   x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+   return x ^ (x >> 31);
+}
+
+MODDEF uint64_t mod_random_stream(const char *name) /* FNV-1a */
+{
+   uint64_t h = UINT64_C(14695981039346656037);
+   for (; name && *name; ++name) h = (h ^ (unsigned char)*name) * UINT64_C(1099511628211);
+   return h;
+}
+
+MODDEF uint64_t mod_random_substream(uint64_t stream, uint64_t number) { return mod__mix(stream ^ mod__mix(number)); }
+
+MODDEF uint64_t mod_random_bits(uint64_t seed, uint64_t stream, uint64_t index)
+{
+   return mod__mix(mod__mix(mod__mix(seed) ^ stream) ^ index);
+}
+
+MODDEF double mod_random_uniform(uint64_t seed, uint64_t stream, uint64_t index)
+{
+   return (double)(mod_random_bits(seed, stream, index) >> 11) * (1.0 / 9007199254740992.0);
+}
+
+MODDEF double mod_random_normal(uint64_t seed, uint64_t stream, uint64_t index) /* Box and Muller */
+{
+   uint64_t bits = mod_random_bits(seed, stream, index);
+   double u = ((double)(bits >> 32) + 0.5) * (1.0 / 4294967296.0);
+   double v = (double)(bits & UINT64_C(0xffffffff)) * (1.0 / 4294967296.0), sine, cosine;
+   mod__sincos64(6.283185307179586 * v, &sine, &cosine);
+   return sqrt(-2.0 * mod__log64(u)) * cosine;
 }
 
 /* =================================================================================================================
@@ -2296,21 +2291,19 @@ MODDEF mod_tape *mod_tape_init(const mod_tape_desc *desc, void *memory, size_t s
    mod_tape *t = (mod_tape *)memory;
    const size_t start = (sizeof *t + MOD__ALIGN - 1) & ~(size_t)(MOD__ALIGN - 1);
    const char *complaint;
+   mod_arena whole;
    mod_tape_desc d;
    memset(&d, 0, sizeof d);
    if (desc) d = *desc;
    d.n_threads = d.n_threads ? d.n_threads : 1;
    if (!memory) return mod__bad(err, "memory is NULL"), (mod_tape *)NULL;
    if ((complaint = mod__settle_threads(&d)) != NULL) return mod__bad(err, complaint), (mod_tape *)NULL;
-   if (!mod__aligned(memory))
-      return mod__error(err, MOD_RESULT_ALIGN, "memory is not aligned to 8 bytes", -1, -1), (mod_tape *)NULL;
+   if (mod_arena_init(&whole, memory, size, err) != MOD_RESULT_OK) return NULL;
    if (size < start) return mod__too_small(err), (mod_tape *)NULL;
    memset(t, 0, sizeof *t);
    t->desc = d;
-   t->arena.base = d.measure ? NULL : (unsigned char *)memory;
-   t->arena.size = d.measure ? (size_t)-1 : size;
-   t->stub.base = (unsigned char *)memory;
-   t->stub.size = size;
+   t->arena = d.measure ? mod__counter() : whole;
+   t->stub = whole;
    t->start = t->stub.used = t->arena.used = t->arena.peak = start;
    mod__ok(&t->error);
    mod__ok(err);
@@ -4617,13 +4610,11 @@ MOD__FN size_t mod__thetas(const mod_model *m) { return (size_t)m->paths * (size
 MOD__FN void mod__name(char *out, int block, const char *suffix)
 {
    if (block >= 0) {
-      char digits[12];
-      int n = 0;
+      int unit = 1000; /* MOD__MAX_LAYERS has four digits */
       memcpy(out, "blocks.", 7);
       out += 7;
-      do digits[n++] = (char)('0' + block % 10);
-      while ((block /= 10) > 0);
-      while (n > 0) *out++ = digits[--n];
+      while (unit > 1 && unit > block) unit /= 10;
+      for (; unit; unit /= 10) *out++ = (char)('0' + block / unit % 10);
       *out++ = '.';
    }
    memcpy(out, suffix, strlen(suffix) + 1);
@@ -4667,7 +4658,7 @@ MOD__FN int mod__enumerate(const mod_config *c, mod_model *m, char *names, size_
    return 1;
 }
 
-/* One walk over a model's memory: counts with a counting arena, places with a real one. */
+/* One walk over a model's memory: counts with a counting arena; places with a real one, and then sets *out. */
 MOD__FN mod_result mod__model_layout(const mod_config *c, mod_arena *a, mod_model **out, mod_error *err)
 {
    size_t layers = (size_t)c->n_layers;
@@ -4713,9 +4704,8 @@ MODDEF mod_model *mod_model_create(const mod_config *cfg, const mod_allocator *a
    mod_config c;
    mod_arena a = mod__counter();
    mod_allocator chosen;
-   mod_model *m = NULL;
    void *memory;
-   if (mod__settle(cfg, &c, err) != MOD_RESULT_OK || mod__model_layout(&c, &a, &m, err) != MOD_RESULT_OK) return NULL;
+   if (mod__settle(cfg, &c, err) != MOD_RESULT_OK || mod__model_layout(&c, &a, NULL, err) != MOD_RESULT_OK) return NULL;
    if ((memory = mod__allocate(&chosen, allocator, a.used, err)) == NULL) return NULL;
    return (mod_model *)mod__created(mod_model_init(cfg, memory, a.used, err), memory, &chosen);
 }
@@ -5013,21 +5003,20 @@ MOD__FN mod_tensor *mod__let_choose(mod__pass *p, int l, int which, const mod_ro
 {
    mod_tape *t = p->t;
    mod__router r = mod__router_of(p->c, l, which);
-   int slots, s, i, e, causal = p->batch->mode == MOD_MODE_CAUSAL, *taken_slots = NULL, *wants;
+   int slots, s, i, e, causal = p->batch->mode == MOD_MODE_CAUSAL, *taken_slots = NULL, *chosen, *wants;
    size_t paths = (size_t)r.columns;
    mod_tensor *prob = mod_softmax(t, z), *wanted, *term;
-   void *chosen;
    if (p->cache && p->cache->taken_slots)
       taken_slots = p->cache->taken_slots + l * mod__choosable(p->c) + (which == MOD__OF_EXPERTS ? 2 : 0);
    slots = mod__slots(p->c, l, &r, causal ? 0 : p->batch->least_capacity);
-   if (!rows || !prob || !mod__take(t, (size_t)rows->n_seqs * paths, sizeof(int), &chosen) ||
-       !mod_rows_choose(t, rows, z, choices, r.paths, slots, taken_slots, (int *)chosen, out))
-      return NULL;
-   for (s = 0, wants = (int *)chosen; s < rows->n_seqs && chosen; ++s, wants += paths)
+   if (!rows || !prob) return NULL;
+   chosen = mod__ints(t, (size_t)rows->n_seqs * paths);
+   if (!mod_rows_choose(t, rows, z, choices, r.paths, slots, taken_slots, chosen, out)) return NULL;
+   for (s = 0, wants = chosen; s < rows->n_seqs && chosen; ++s, wants += paths)
       for (e = 0; e < r.paths; ++e) *dropped += wants[e] - (out[e]->start[s + 1] - out[e]->start[s]);
    if (causal) return prob;
    if ((wanted = mod__zeros(t, prob, r.columns)) == NULL) return NULL;
-   for (s = 0, wants = (int *)chosen; s < rows->n_seqs && chosen; ++s, wants += paths)
+   for (s = 0, wants = chosen; s < rows->n_seqs && chosen; ++s, wants += paths)
       for (i = rows->start[s]; i < rows->start[s + 1]; ++i) {
          double scale = (double)r.columns / choices / (rows->start[s + 1] - rows->start[s]) / p->tokens;
          for (e = 0; e < r.columns; ++e) wanted->data[(size_t)i * paths + (size_t)e] = (mod_real)(wants[e] * scale);
@@ -5543,8 +5532,9 @@ MODDEF mod_result mod_forward_logits(const mod_forward *forward, const mod_batch
       return mod__bad(err, "forward, batch or out is NULL, or the forward pass has not succeeded");
    rows = forward->rows;
    if (rows->n_seqs != batch->n_seqs || rows->length_max != batch->length || forward->pooled)
-      return mod__error(err, MOD_RESULT_SHAPE, forward->pooled ? "the logits are of sequences, not of tokens: read them "
-                        "in forward->logits" : "the batch is not the one of the forward pass", -1, -1);
+      return mod__error(err, MOD_RESULT_SHAPE, forward->pooled
+                        ? "the logits are of sequences, not of tokens: read them in forward->logits"
+                        : "the batch is not the one of the forward pass", -1, -1);
    vocab = (size_t)mod__cols(forward->logits);
    length = (size_t)batch->length;
    for (s = 0; s < (size_t)rows->n_seqs; ++s) {
@@ -5757,8 +5747,6 @@ MODDEF mod_result mod_model_plan(const mod_config *cfg, const mod_train_desc *ho
    mod_train_desc d;
    mod_plan p;
    mod_arena a = mod__counter(), b = mod__counter();
-   mod_model *m = NULL;
-   mod_trainer *tr = NULL;
    size_t thetas;
    int n_tensors;
    mod_result result = mod__settle(cfg, &c, err);
@@ -5766,14 +5754,14 @@ MODDEF mod_result mod_model_plan(const mod_config *cfg, const mod_train_desc *ho
    if (!plan) return mod__bad(err, "plan is NULL");
    memset(&p, 0, sizeof p);
    d = mod_train_resolve(how, &c);
-   if ((result = mod__model_layout(&c, &a, &m, err)) != MOD_RESULT_OK) return result;
+   if ((result = mod__model_layout(&c, &a, NULL, err)) != MOD_RESULT_OK) return result;
    mod__enumerate(&c, NULL, NULL, &p.n_params, &n_tensors);
    p.model = a.used;
    p.params = p.grads = p.n_params * sizeof(mod_real);
    p.optimizer = 2 * p.params;
    if ((result = mod__activation_bytes(&c, &d, &p.activations, err)) != MOD_RESULT_OK) return result;
    thetas = (size_t)mod_config_paths(&c) * (size_t)c.n_layers;
-   if ((result = mod__trainer_layout(p.n_params, thetas, &b, &tr, err)) != MOD_RESULT_OK) return result;
+   if ((result = mod__trainer_layout(p.n_params, thetas, &b, NULL, err)) != MOD_RESULT_OK) return result;
    if (!mod__add_size(&p.trainer, b.used, p.activations))
       return mod__error(err, MOD_RESULT_MEMORY, "the trainer is too large for this machine's addresses", -1, -1);
    *plan = p;
@@ -5792,9 +5780,8 @@ MODDEF mod_trainer *mod_trainer_init(mod_model *model, const mod_train_desc *how
    if (!model || !memory) return mod__bad(err, "model or memory is NULL"), (mod_trainer *)NULL;
    d = mod_train_resolve(how, &model->config);
    if (mod__activation_bytes(&model->config, &d, &activations, err) != MOD_RESULT_OK ||
-       mod_arena_init(&a, memory, size, err) != MOD_RESULT_OK)
-      return NULL;
-   if (mod__trainer_layout(model->n_params, mod__thetas(model), &a, &tr, err) != MOD_RESULT_OK ||
+       mod_arena_init(&a, memory, size, err) != MOD_RESULT_OK ||
+       mod__trainer_layout(model->n_params, mod__thetas(model), &a, &tr, err) != MOD_RESULT_OK ||
        mod_arena_push(&a, 1, activations, &tape_memory, err) != MOD_RESULT_OK)
       return NULL;
    tape = mod__threads(d.n_threads, d.simd, d.jobs);
@@ -6149,14 +6136,13 @@ MODDEF mod_result mod_session_plan(const mod_config *cfg, const mod_session_desc
 {
    mod_config c;
    mod_session_desc d;
-   mod_session *s = NULL;
    mod_arena a = mod__counter();
    size_t tape, in_cache, total;
    mod_result result = mod__settle(cfg, &c, err);
    if (result != MOD_RESULT_OK) return result;
    if (!bytes) return mod__bad(err, "bytes is NULL");
    if ((result = mod__session_settle(&c, desc, &d, err)) != MOD_RESULT_OK ||
-       (result = mod__session_layout(&c, &d, &a, &s, &in_cache, err)) != MOD_RESULT_OK ||
+       (result = mod__session_layout(&c, &d, &a, NULL, &in_cache, err)) != MOD_RESULT_OK ||
        (result = mod__session_tape_bytes(&c, &d, &tape, err)) != MOD_RESULT_OK)
       return result;
    if (!mod__add_size(&total, a.used, tape))
@@ -6396,8 +6382,8 @@ struct mod_file {
 /* --- JSON: just what such a header may hold, read in place; strings end in a 0 where their closing quote was --- */
 
 typedef struct mod__json {
-   char *p, *end;
-   const char *complaint;
+   char *text; /* all of it */
+   const char *p, *end, *complaint;
 } mod__json;
 
 MOD__FN int mod__json_fail(mod__json *j, const char *complaint)
@@ -6440,17 +6426,17 @@ MOD__FN int mod__hex_digit(char c)
    return at ? (int)((at - digits) % 16) : -1;
 }
 
-/* Four hex digits after \u, or -1. */
-MOD__FN int mod__json_unit(mod__json *j)
+/* `digits` hex digits at *s, and past them, or past the first that is none. */
+MOD__FN int mod__parse_hex(const char **s, int digits, uint64_t *out)
 {
-   int i, value = 0;
-   if (j->end - j->p < 4) return -1;
-   for (i = 0; i < 4; ++i) {
-      int d = mod__hex_digit(*j->p++);
-      if (d < 0) return -1;
-      value = value * 16 + d;
+   uint64_t value = 0;
+   while (digits-- > 0) {
+      int d = mod__hex_digit(*(*s)++);
+      if (d < 0) return 0;
+      value = value << 4 | (uint64_t)d;
    }
-   return value;
+   *out = value;
+   return 1;
 }
 
 /* A string, unescaped in place: never longer than it was. NULL on failure. */
@@ -6458,7 +6444,7 @@ MOD__FN const char *mod__json_string(mod__json *j)
 {
    char *start, *out;
    if (!mod__json_expect(j, '"')) return NULL;
-   start = out = j->p;
+   start = out = j->text + (j->p - j->text);
    while (j->p < j->end && *j->p != '"') {
       unsigned char c = (unsigned char)*j->p++;
       if (c < 32) return mod__json_fail(j, "a control character in a string"), (const char *)NULL;
@@ -6468,13 +6454,14 @@ MOD__FN const char *mod__json_string(mod__json *j)
       }
       c = j->p < j->end ? (unsigned char)*j->p++ : 0;
       if (c == 'u') {
-         int u = mod__json_unit(j), low = 0;
+         uint64_t u = 0, low = 0;
+         if (j->end - j->p >= 4) mod__parse_hex(&j->p, 4, &u);
          if (u >= 0xd800 && u < 0xdc00 && j->end - j->p > 2 && j->p[0] == '\\' && j->p[1] == 'u') {
             j->p += 2;
-            low = mod__json_unit(j);
-            u = low >= 0xdc00 && low < 0xe000 ? 0x10000 + ((u - 0xd800) << 10) + (low - 0xdc00) : -1;
+            if (j->end - j->p >= 4) mod__parse_hex(&j->p, 4, &low);
+            u = low >= 0xdc00 && low < 0xe000 ? 0x10000 + ((u - 0xd800) << 10) + (low - 0xdc00) : 0;
          }
-         if (u <= 0 || (u >= 0xd800 && u < 0xe000))
+         if (u == 0 || (u >= 0xd800 && u < 0xe000))
             return mod__json_fail(j, "a \\u escape that is no character, or 0"), (const char *)NULL;
          if (u < 0x80) {
             *out++ = (char)u;
@@ -6646,7 +6633,7 @@ MOD__FN int mod__parse_meta(mod__json *j, mod_file *f)
       return 1;
    }
    if (!mod__json_expect(j, '{')) return 0;
-   f->meta = to = j->p;
+   f->meta = to = j->text + (j->p - j->text);
    while (mod__json_next(j, '}', &first)) {
       const char *s = mod__json_string(j);
       size_t n;
@@ -6716,27 +6703,28 @@ MOD__FN mod_result mod__header_length(const mod_reader *r, size_t *length, mod_e
 /* One walk over a file's memory. A tensor takes at least 49 characters of the header. */
 MOD__FN mod_result mod__file_layout(size_t header, mod_arena *a, mod_file **out, mod_error *err)
 {
-   mod_file f;
+   mod_file f, *file;
    int fits = 1;
    memset(&f, 0, sizeof f);
-   *out = (mod_file *)mod__push(a, 1, sizeof f, &fits);
+   file = (mod_file *)mod__push(a, 1, sizeof f, &fits);
    f.text = (char *)mod__push(a, header + 1, 1, &fits);
    f.entry = (mod_entry *)mod__push(a, header / 49 + 1, sizeof *f.entry, &fits);
    f.blocks = (mod_block_config *)mod__push(a, MOD__MAX_LAYERS, sizeof *f.blocks, &fits);
    if (!fits) return mod__too_small(err);
-   if (a->base) **out = f;
+   if (!a->base) return mod__ok(err);
+   *file = f;
+   *out = file;
    return mod__ok(err);
 }
 
 MODDEF mod_result mod_file_plan(const mod_reader *reader, size_t *bytes, mod_error *err)
 {
    size_t header = 0;
-   mod_file *f = NULL;
    mod_arena a = mod__counter();
    mod_result result = mod__header_length(reader, &header, err);
    if (result != MOD_RESULT_OK) return result;
    if (!bytes) return mod__bad(err, "bytes is NULL");
-   result = mod__file_layout(header, &a, &f, err);
+   result = mod__file_layout(header, &a, NULL, err);
    if (result == MOD_RESULT_OK) *bytes = a.used;
    return result;
 }
@@ -6759,7 +6747,7 @@ MODDEF mod_file *mod_file_init(const mod_reader *reader, void *memory, size_t si
       return mod__error(err, MOD_RESULT_IO, "the file cannot be read", -1, 8), (mod_file *)NULL;
    f->text[header] = 0;
    if (!mod__utf8(f->text, header)) return mod__format(err, "the header is not UTF-8 text", 8), (mod_file *)NULL;
-   j.p = f->text;
+   j.p = j.text = f->text;
    j.end = f->text + header;
    j.complaint = NULL;
    mod__json_expect(&j, '{');
@@ -6918,20 +6906,6 @@ static const mod__field mod__block_fields[] = {
 #undef MOD__REAL
 #undef MOD__INT_2
 #undef MOD__REAL_2
-
-/* `digits` hex digits at *s, and past them. */
-MOD__FN int mod__parse_hex(const char **s, int digits, uint64_t *out)
-{
-   uint64_t value = 0;
-   int d;
-   while (digits-- > 0) {
-      if ((d = mod__hex_digit(**s)) < 0) return 0;
-      value = value << 4 | (uint64_t)d;
-      ++*s;
-   }
-   *out = value;
-   return 1;
-}
 
 MOD__FN int mod__parse_real(const char **s, double *out)
 {
@@ -7520,8 +7494,8 @@ typedef int MOD__LEVEL(mask) __attribute__((__vector_size__(4 * MOD__LANES)));
 
 /* C (+)= A B for `rows` rows and MOD__VECTORS vectors: all sums stay in registers. rows, and the strides where A and B
    are dense, are constants of the caller. */
-MOD__TARGET static inline __attribute__((__always_inline__)) int MOD__LEVEL(tile)(const int rows, float *c, size_t c_row,
-   const float *a, size_t a_row, size_t a_col, const float *b, size_t b_row, int depth, int accumulate)
+MOD__TARGET static inline __attribute__((__always_inline__)) int MOD__LEVEL(tile)(const int rows, float *c,
+   size_t c_row, const float *a, size_t a_row, size_t a_col, const float *b, size_t b_row, int depth, int accumulate)
 {
 #define MOD__EACH_ROW MOD__UNROLL for (i = 0; i < MOD__ROWS; ++i) if (i < rows)
 #define MOD__EACH_VECTOR MOD__UNROLL for (j = 0; j < MOD__VECTORS; ++j)
