@@ -1183,6 +1183,9 @@ MODDEF mod_file *mod_file_open(const char *path, const mod_allocator *allocator,
 
 #if defined(_OPENMP) && !defined(MOD_NO_OPENMP)
 #define MOD__OPENMP
+#define MOD__INFO_THREADS "OpenMP"
+#else
+#define MOD__INFO_THREADS "no OpenMP"
 #endif
 
 #if defined(__GNUC__) || defined(_MSC_VER)
@@ -2310,8 +2313,7 @@ MODDEF mod_tape *mod_tape_init(const mod_tape_desc *desc, void *memory, size_t s
    return t;
 }
 
-MODDEF mod_tape *mod_tape_create(const mod_tape_desc *desc, size_t size, const mod_allocator *allocator,
-                                 mod_error *err)
+MODDEF mod_tape *mod_tape_create(const mod_tape_desc *desc, size_t size, const mod_allocator *allocator, mod_error *err)
 {
    mod_allocator chosen;
    void *memory;
@@ -2326,8 +2328,7 @@ MODDEF void mod_tape_destroy(mod_tape *tape) { mod__destroy(tape); }
 MODDEF void mod_tape_reset(mod_tape *tape)
 {
    if (!tape) return;
-   tape->arena.used = tape->start;
-   tape->stub.used = tape->start;
+   tape->arena.used = tape->stub.used = tape->start;
    ++tape->resets;
    tape->last = NULL;
    tape->backward_scratch = 0;
@@ -2591,9 +2592,8 @@ MOD__FN mod_tensor *mod__alias(mod_tape *t, mod_tensor *x, int n_dim, const int 
    return y;
 }
 
-MODDEF mod_result mod_tape_backward(mod_tape *tape, mod_tensor *loss, mod_error *err)
+MODDEF mod_result mod_tape_backward(mod_tape *t, mod_tensor *loss, mod_error *err)
 {
-   mod_tape *t = tape;
    mod_tensor *y;
    size_t used;
    void *scratch;
@@ -2637,9 +2637,13 @@ MODDEF mod_tensor *mod_leaf(mod_tape *tape, mod_real *data, mod_real *grad, int 
 /* --- matmul: C = A B, A B^T or A^T B; dA += dC B^T, dB += A^T dC, transposed as A and B are ---
    One chain per element over the inner index, ascending. 2 m n k FLOPs forward, twice that backward. */
 
-MOD__FN void mod__gemm_run(mod_tape *t, mod_real *c, const mod_real *a, size_t a_row, size_t a_col, const mod_real *b,
-                           size_t b_row, size_t b_col, int m, int n, int k, int accumulate)
+enum { MOD__NN, MOD__NT, MOD__TN }; /* A [m, k] B [k, n];  A [m, k] B^T, B [n, k];  A^T B, A [k, m], B [k, n] */
+
+MOD__FN void mod__gemm_run(mod_tape *t, int form, mod_real *c, const mod_real *a, const mod_real *b, int m, int n,
+                           int k, int accumulate)
 {
+   const size_t a_row = form == MOD__TN ? 1 : (size_t)k, a_col = form == MOD__TN ? (size_t)m : 1;
+   const size_t b_row = form == MOD__NT ? 1 : (size_t)n, b_col = form == MOD__NT ? (size_t)k : 1;
    mod__gemm g = {c, a, b, a_row, a_col, b_row, b_col, m, n, k, accumulate, 0};
    int shares = (int)(mod__whole(n) / MOD__WIDEST), threads = t->desc.n_threads;
    size_t scratch = mod__gemm_scratch(m, n, k);
@@ -2653,23 +2657,20 @@ MOD__FN void mod__gemm_run(mod_tape *t, mod_real *c, const mod_real *a, size_t a
                  scratch ? t->arena.base + t->arena.used : NULL, scratch);
 }
 
-enum { MOD__NN, MOD__NT, MOD__TN };
-
 MOD__FN void mod__matmul_backward(mod_tape *t, mod_tensor *y)
 {
    mod_tensor *A = y->in[0], *B = y->in[1];
    const mod_real *a = A->data, *b = B->data, *dc = y->grad;
    int m = mod__n_rows(y), n = mod__cols(y), form = y->option[0], k = form == MOD__TN ? A->dim[0] : mod__cols(A);
-   size_t M = (size_t)m, N = (size_t)n, K = (size_t)k;
    if (A->grad) {
-      if (form == MOD__NN) mod__gemm_run(t, A->grad, dc, N, 1, b, 1, N, m, k, n, 1); /* dC B^T */
-      if (form == MOD__NT) mod__gemm_run(t, A->grad, dc, N, 1, b, K, 1, m, k, n, 1); /* dC B */
-      if (form == MOD__TN) mod__gemm_run(t, A->grad, b, N, 1, dc, 1, N, k, m, n, 1); /* B dC^T */
+      if (form == MOD__NN) mod__gemm_run(t, MOD__NT, A->grad, dc, b, m, k, n, 1); /* dC B^T */
+      if (form == MOD__NT) mod__gemm_run(t, MOD__NN, A->grad, dc, b, m, k, n, 1); /* dC B */
+      if (form == MOD__TN) mod__gemm_run(t, MOD__NT, A->grad, b, dc, k, m, n, 1); /* B dC^T */
    }
    if (B->grad) {
-      if (form == MOD__NN) mod__gemm_run(t, B->grad, a, 1, K, dc, N, 1, k, n, m, 1); /* A^T dC */
-      if (form == MOD__NT) mod__gemm_run(t, B->grad, dc, 1, N, a, K, 1, n, k, m, 1); /* dC^T A */
-      if (form == MOD__TN) mod__gemm_run(t, B->grad, a, M, 1, dc, N, 1, k, n, m, 1); /* A dC */
+      if (form == MOD__NN) mod__gemm_run(t, MOD__TN, B->grad, a, dc, k, n, m, 1); /* A^T dC */
+      if (form == MOD__NT) mod__gemm_run(t, MOD__TN, B->grad, dc, a, n, k, m, 1); /* dC^T A */
+      if (form == MOD__TN) mod__gemm_run(t, MOD__NN, B->grad, a, dc, k, n, m, 1); /* A dC */
    }
 }
 
@@ -2700,12 +2701,7 @@ MOD__FN mod_tensor *mod__matmul(mod_tape *t, mod_tensor *a, mod_tensor *b, int f
       mod__backward_scratch(t, y, form == MOD__NT ? mod__gemm_scratch(n, K, M) : mod__gemm_scratch(K, n, M), INT_MAX);
       if (!mod__scratch(t, mod__gemm_scratch(M, n, K), INT_MAX)) return NULL;
    }
-   if (!t->desc.measure) {
-      size_t M = (size_t)m, N = (size_t)n, K = (size_t)k;
-      if (form == MOD__NN) mod__gemm_run(t, y->data, a->data, K, 1, b->data, N, 1, m, n, k, 0);
-      if (form == MOD__NT) mod__gemm_run(t, y->data, a->data, K, 1, b->data, 1, K, m, n, k, 0);
-      if (form == MOD__TN) mod__gemm_run(t, y->data, a->data, 1, M, b->data, N, 1, m, n, k, 0);
-   }
+   if (!t->desc.measure) mod__gemm_run(t, form, y->data, a->data, b->data, m, n, k, 0);
    return y;
 }
 
@@ -3419,10 +3415,9 @@ MOD__FN int64_t mod__pairs(const mod_rows *q_rows, const mod_rows *kv_rows, int 
    return pairs;
 }
 
-MODDEF mod_tensor *mod_attention(mod_tape *tape, mod_tensor *q, mod_tensor *k, mod_tensor *v, const mod_rows *q_rows,
+MODDEF mod_tensor *mod_attention(mod_tape *t, mod_tensor *q, mod_tensor *k, mod_tensor *v, const mod_rows *q_rows,
                                  const mod_rows *kv_rows, int n_heads, int n_kv_heads, mod_mask mask)
 {
-   mod_tape *t = tape;
    mod_tensor *y;
    size_t scratch;
    int hd, tasks;
@@ -3578,10 +3573,9 @@ MODDEF mod_rows *mod_rows_others(mod_tape *tape, const mod_rows *rows, const mod
    return mod__rows_others(tape, rows, kept, !rows->ragged && !kept->ragged);
 }
 
-MODDEF int mod_rows_choose(mod_tape *tape, const mod_rows *rows, mod_tensor *score, int choices, int n_experts,
-                           int slots, int *used, int *chosen, mod_rows **out)
+MODDEF int mod_rows_choose(mod_tape *t, const mod_rows *rows, mod_tensor *score, int choices, int n_experts, int slots,
+                           int *used, int *chosen, mod_rows **out)
 {
-   mod_tape *t = tape;
    mod_error err;
    int paths, length, s, e, i;
    size_t mark, n_choices;
@@ -4827,16 +4821,16 @@ MOD__FN mod_tensor *mod__weight(mod__pass *p, int block, int e, int slot)
    }
 }
 
-/* x W + b */
-MOD__FN mod_tensor *mod__linear(mod__pass *p, int block, int e, mod_tensor *x, int weight, int bias)
+/* x W + b; the slot of a bias comes after that of its weight or gain */
+MOD__FN mod_tensor *mod__linear(mod__pass *p, int block, int e, mod_tensor *x, int slot)
 {
-   mod_tensor *y = mod_matmul(p->t, x, mod__weight(p, block, e, weight)), *b = mod__weight(p, block, e, bias);
+   mod_tensor *y = mod_matmul(p->t, x, mod__weight(p, block, e, slot)), *b = mod__weight(p, block, e, slot + 1);
    return b ? mod_bias(p->t, y, b) : y;
 }
 
-MOD__FN mod_tensor *mod__norm_of(mod__pass *p, int block, mod_tensor *x, int gain, int bias)
+MOD__FN mod_tensor *mod__norm_of(mod__pass *p, int block, mod_tensor *x, int slot)
 {
-   return mod__norm(p->t, x, mod__weight(p, block, 0, gain), mod__weight(p, block, 0, bias), p->c->norm_eps,
+   return mod__norm(p->t, x, mod__weight(p, block, 0, slot), mod__weight(p, block, 0, slot + 1), p->c->norm_eps,
                     p->c->norm);
 }
 
@@ -4954,9 +4948,8 @@ MOD__FN mod_tensor *mod__score(mod__pass *p, int l, int which, const mod_rows *r
    if (!r || !mod__router_of(p->c, l, which).predictor) return r;
    /* will the top-k take this row? gelu(u W1 + b1) W2 + b2, u = rmsnorm(stop_grad(x)): x feels nothing of it */
    u = mod_rmsnorm(t, mod_stop_grad(t, x), NULL, p->c->norm_eps);
-   u = mod_gelu(t, mod__linear(p, l, 0, u, mod__part_of(which, MOD__PREDICTOR_W1),
-                               mod__part_of(which, MOD__PREDICTOR_B1)));
-   *logit = mod__linear(p, l, 0, u, mod__part_of(which, MOD__PREDICTOR_W2), mod__part_of(which, MOD__PREDICTOR_B2));
+   u = mod_gelu(t, mod__linear(p, l, 0, u, mod__part_of(which, MOD__PREDICTOR_W1)));
+   *logit = mod__linear(p, l, 0, u, mod__part_of(which, MOD__PREDICTOR_W2));
    mod__show(p, l, site[which] + 1, rows, *logit);
    return r;
 }
@@ -5140,9 +5133,9 @@ MOD__FN mod_tensor *mod__attn(mod__pass *p, int l, mod_tensor *x, const mod_rows
                               const mod_rows *keys, mod_tensor *g)
 {
    mod_tape *t = p->t;
-   mod_tensor *q = mod__linear(p, l, 0, x, MOD__WQ, MOD__BQ);
-   mod_tensor *k = mod__linear(p, l, 0, y, MOD__WK, MOD__BK);
-   mod_tensor *v = mod__linear(p, l, 0, y, MOD__WV, MOD__BV);
+   mod_tensor *q = mod__linear(p, l, 0, x, MOD__WQ);
+   mod_tensor *k = mod__linear(p, l, 0, y, MOD__WK);
+   mod_tensor *v = mod__linear(p, l, 0, y, MOD__WV);
    if (g) v = mod_mul(t, v, g);
    if (p->rope) {
       q = mod_rope(t, q, rows, p->rope);
@@ -5151,20 +5144,20 @@ MOD__FN mod_tensor *mod__attn(mod__pass *p, int l, mod_tensor *x, const mod_rows
    if (p->cache) keys = mod__remember(p, l, keys, &k, &v);
    if (p->stats && keys) p->stats[l].pairs = mod__pairs(rows, keys, p->c->mask);
    x = mod_attention(t, q, k, v, rows, keys, p->c->n_heads, p->c->n_kv_heads, (mod_mask)p->c->mask);
-   return mod__linear(p, l, 0, x, MOD__WO, MOD__BO);
+   return mod__linear(p, l, 0, x, MOD__WO);
 }
 
 /* mlp(x) = act(x W1) W2, or (silu(x Wg) * x W1) W2; of experts, number e */
 MOD__FN mod_tensor *mod__mlp(mod__pass *p, int l, int e, mod_tensor *x)
 {
    mod_tape *t = p->t;
-   mod_tensor *u = mod__linear(p, l, e, x, MOD__W1, MOD__B1);
+   mod_tensor *u = mod__linear(p, l, e, x, MOD__W1);
    switch (p->c->activation) {
    case MOD_ACTIVATION_RELU: u = mod_relu(t, u); break;
-   case MOD_ACTIVATION_SWIGLU: u = mod_mul(t, mod_silu(t, mod__linear(p, l, e, x, MOD__WG, MOD__BG)), u); break;
+   case MOD_ACTIVATION_SWIGLU: u = mod_mul(t, mod_silu(t, mod__linear(p, l, e, x, MOD__WG)), u); break;
    default: u = mod_gelu(t, u);
    }
-   return mod__linear(p, l, e, u, MOD__W2, MOD__B2);
+   return mod__linear(p, l, e, u, MOD__W2);
 }
 
 /* moe(u) = sum over the experts e that take a row of p_e mlp_e(u), p = softmax(s W) over experts and no-ops. s: the
@@ -5240,9 +5233,9 @@ MOD__FN void mod__norm1(mod__pass *p, int l, mod_tensor *x, mod_tensor *s, const
    mod_block_config b = mod__block_of(p->c, l);
    mod_tensor *all;
    if (keys == kept || (mod__takes_all(b.select, b.capacity) && mod__takes_all(b.kv_select, b.kv_capacity))) {
-      *u = *v = mod__norm_of(p, l, s, MOD__NORM1_GAIN, MOD__NORM1_BIAS);
+      *u = *v = mod__norm_of(p, l, s, MOD__NORM1_GAIN);
    } else {
-      all = mod__norm_of(p, l, x, MOD__NORM1_GAIN, MOD__NORM1_BIAS);
+      all = mod__norm_of(p, l, x, MOD__NORM1_GAIN);
       *u = mod_gather(p->t, all, kept);
       *v = mod_gather(p->t, all, keys);
    }
@@ -5284,7 +5277,7 @@ MOD__FN mod_tensor *mod__block(mod__pass *p, int l, mod_tensor *x)
    h = mod__attn(p, l, u, kept, v, keys, mod__gate_of(p, r_kv, keys, b.kv_gate));
    h = mod__with_dropout(p, l, 0, h, kept);
    s = mod_add(t, s, h);
-   u = mod__norm_of(p, l, s, MOD__NORM2_GAIN, MOD__NORM2_BIAS);
+   u = mod__norm_of(p, l, s, MOD__NORM2_GAIN);
    m = b.mlp == MOD_MLP_PLAIN ? mod__mlp(p, l, 0, u) : mod__moe(p, l, s, u, kept);
    m = mod__with_dropout(p, l, 1, m, kept);
    y = mod_scatter_add(t, x, mod_add(t, h, m), mod__gate_of(p, r, kept, b.gate), kept);
@@ -5398,7 +5391,7 @@ MOD__FN void mod__forward(mod__pass *p)
    p->tokens = b->n_tokens > 0 ? (double)b->n_tokens : p->rows->n > 0 ? (double)p->rows->n : 1;
 
    flops = t->flops;
-   x = c->n_inputs ? mod__linear(p, -1, 0, mod__pack_inputs(p), MOD__INPUT, MOD__INPUT_BIAS)
+   x = c->n_inputs ? mod__linear(p, -1, 0, mod__pack_inputs(p), MOD__INPUT)
                    : mod__embedding(t, mod__weight(p, -1, 0, MOD__EMBED), ids, p->rows->n,
                                     p->rows->ragged ? p->rows->n_max : 0);
    out->flops_head = t->flops - flops;
@@ -5419,10 +5412,10 @@ MOD__FN void mod__forward(mod__pass *p)
 
    flops = t->flops;
    if (p->cache) x = mod_slice(t, x, 0, b->length - 1, 1);
-   x = mod__norm_of(p, -1, x, MOD__NORM_GAIN, MOD__NORM_BIAS);
+   x = mod__norm_of(p, -1, x, MOD__NORM_GAIN);
    if (pooled && !p->cache) x = mod_pool(t, x, p->rows, c->mask == MOD_MASK_FULL ? MOD_POOL_MEAN : MOD_POOL_LAST);
    out->logits = c->head == MOD_HEAD_TIED ? mod_matmul_nt(t, x, mod__weight(p, -1, 0, MOD__EMBED))
-                                          : mod__linear(p, -1, 0, x, MOD__HEAD, MOD__HEAD_BIAS);
+                                          : mod__linear(p, -1, 0, x, MOD__HEAD);
    out->flops_head += t->flops - flops;
    mod__show(p, c->n_layers, MOD_SITE_LOGITS, p->rows, out->logits);
    if (c->head == MOD_HEAD_REGRESSION ? b->values != NULL : b->targets != NULL) {
@@ -5833,9 +5826,8 @@ MOD__FN void mod__discard(mod_trainer *tr)
    tr->sequences = 0;
 }
 
-MODDEF mod_result mod_train_accumulate(mod_trainer *trainer, const mod_batch *batch, mod_error *err)
+MODDEF mod_result mod_train_accumulate(mod_trainer *tr, const mod_batch *batch, mod_error *err)
 {
-   mod_trainer *tr = trainer;
    mod_batch b;
    mod__pass p;
    mod_result result;
@@ -5940,9 +5932,8 @@ MOD__FN void mod__adam_run(mod__adam *a, const mod_tape_desc *threads, const mod
                  16.0 * (int)MOD__ADAM_CHUNK, NULL, 0);
 }
 
-MODDEF mod_result mod_train_update(mod_trainer *trainer, mod_step_info *info, mod_error *err)
+MODDEF mod_result mod_train_update(mod_trainer *tr, mod_step_info *info, mod_error *err)
 {
-   mod_trainer *tr = trainer;
    const mod_train_desc *d;
    mod_model *model;
    mod__adam a;
@@ -6635,15 +6626,13 @@ MOD__FN int mod__parse_meta(mod__json *j, mod_file *f)
    if (!mod__json_expect(j, '{')) return 0;
    f->meta = to = j->text + (j->p - j->text);
    while (mod__json_next(j, '}', &first)) {
-      const char *s = mod__json_string(j);
-      size_t n;
       int i;
       for (i = 0; i < 2; ++i) {
+         const char *s = i == 0 || mod__json_expect(j, ':') ? mod__json_string(j) : NULL;
+         size_t n = s ? strlen(s) + 1 : 0;
          if (!s) return 0;
-         n = strlen(s) + 1;
          memmove(to, s, n); /* to <= s: the quotes and the colon make room */
          to += n;
-         if (i == 0) s = mod__json_expect(j, ':') ? mod__json_string(j) : NULL;
       }
       ++f->n_meta;
    }
@@ -7212,18 +7201,14 @@ MOD__FN void mod__put_header(mod__out *o, const mod_model *m, const mod_save_des
    }
    mod__put_text(o, "\"");
    if (tr) {
+      const uint64_t state[5] = {tr->desc.seed, d->position, (uint64_t)tr->step, mod__bits64(tr->beta1_power),
+                                 mod__bits64(tr->beta2_power)};
       mod__put_fields(o, "mod.train.", mod__train_fields, &tr->desc);
       mod__put_text(o, ",\"mod.train.state\":\"");
-      mod__put_number(o, tr->desc.seed, 16, 16);
-      mod__put_text(o, " ");
-      mod__put_number(o, d->position, 16, 16);
-      mod__put_text(o, " ");
-      mod__put_number(o, (uint64_t)tr->step, 16, 16);
-      mod__put_text(o, " ");
-      mod__put_bits(o, tr->beta1_power);
-      mod__put_text(o, " ");
-      mod__put_bits(o, tr->beta2_power);
-      mod__put_text(o, "\"");
+      for (i = 0; i < 5; ++i) {
+         mod__put_number(o, state[i], 16, 16);
+         mod__put_text(o, i < 4 ? " " : "\"");
+      }
    }
    for (i = 0; i < d->n_meta; ++i) {
       mod__put_text(o, ",");
@@ -7390,11 +7375,6 @@ MODDEF mod_file *mod_file_open(const char *path, const mod_allocator *allocator,
 #define MOD__INFO_REAL "double"
 #else
 #define MOD__INFO_REAL "float"
-#endif
-#ifdef MOD__OPENMP
-#define MOD__INFO_THREADS "OpenMP"
-#else
-#define MOD__INFO_THREADS "no OpenMP"
 #endif
 #define MOD__INFO(level, promise) \
    "mod.h 0.4.0, " MOD__INFO_REAL ", " MOD__INFO_THREADS ", " level "; same bits: " promise
