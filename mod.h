@@ -3130,12 +3130,10 @@ MODDEF mod_tensor *mod_embedding(mod_tape *tape, mod_tensor *table, const int *i
 MODDEF mod_tensor *mod_rope_table(mod_tape *tape, int first, int n, int head_dim, double base)
 {
    mod_tensor *y;
-   int p, i, dim[2];
+   int p, i, dim[2] = {n, head_dim};
    if (!tape || tape->error.code != MOD_RESULT_OK) return NULL;
    if (first < 0 || n < 0 || first > INT_MAX - n || head_dim < 2 || head_dim % 2 || !(base >= 1 && mod__finite(base)))
       return mod__refuse(tape, MOD_RESULT_ARG, "rope: positions >= 0, an even head_dim >= 2 and a base >= 1", -1);
-   dim[0] = n;
-   dim[1] = head_dim;
    if ((y = mod__output(tape, 2, dim, 0, NULL, NULL, NULL, NULL)) == NULL) return NULL;
    y->option[0] = first;
    if (tape->desc.measure) return y;
@@ -3221,10 +3219,11 @@ MOD__FN mod_real *mod__piece(mod_arena *arena, size_t rows, size_t cols, int *fi
    return (mod_real *)mod__push(arena, rows, cols, fits);
 }
 
-/* Scratch of one task, in one walk: with base NULL it counts. q_max, k_max: most query rows and keys of a sequence.
-   (size_t)-1: more than there is. */
-MOD__FN size_t mod__attention_layout(mod__attention *a, unsigned char *base, int q_max, int k_max, int hd, int backward)
+/* Scratch of one task, in one walk: with base NULL it only counts. (size_t)-1: more than there is. */
+MOD__FN size_t mod__attention_layout(mod__attention *a, unsigned char *base, const mod_rows *q_rows,
+                                     const mod_rows *kv_rows, int hd, int backward)
 {
+   int q_max = q_rows->length_max, k_max = kv_rows->length_max; /* of a sequence */
    size_t rows = (size_t)mod__min(q_max, MOD__STRIP), wide = mod__whole(hd), keys = mod__whole(k_max), d = (size_t)hd;
    int fits = 1;
    mod_arena arena = {base, (size_t)-1, 0, 0};
@@ -3262,7 +3261,7 @@ MOD__FN mod__attention mod__attention_task(const mod_tensor *y, int task, mod__r
    a.kv_width = (size_t)mod__cols(k);
    a.kv = (size_t)kv_rows->start[sequence] * a.kv_width + (size_t)(group * a.hd);
    a.scale = 1 / mod__sqrt((mod_real)a.hd);
-   mod__attention_layout(&a, (unsigned char *)r.scratch, q_rows->length_max, kv_rows->length_max, a.hd, backward);
+   mod__attention_layout(&a, (unsigned char *)r.scratch, q_rows, kv_rows, a.hd, backward);
    for (i = a.q0; i < a.q1; ++i) {
       const int *position = kv_rows->position + kv_rows->start[sequence];
       while (n < a.n_keys && (y->option[2] == MOD_MASK_FULL || position[n] <= q_rows->position[i])) ++n;
@@ -3378,12 +3377,6 @@ MOD__FN void mod__attention_dqkv(mod_tensor *y, mod__range r)
    }
 }
 
-MOD__FN size_t mod__attention_scratch(const mod_rows *q_rows, const mod_rows *kv_rows, int hd, int backward)
-{
-   mod__attention a;
-   return mod__attention_layout(&a, NULL, q_rows->length_max, kv_rows->length_max, hd, backward);
-}
-
 /* About the FLOPs of one task: a sequence and a group of heads that share keys. */
 MOD__FN double mod__attention_work(const mod_tensor *y)
 {
@@ -3394,9 +3387,10 @@ MOD__FN double mod__attention_work(const mod_tensor *y)
 
 MOD__FN void mod__attention_backward(mod_tape *t, mod_tensor *y)
 {
-   const mod_rows *kv_rows = (const mod_rows *)y->arg[1];
+   const mod_rows *q_rows = (const mod_rows *)y->arg[0], *kv_rows = (const mod_rows *)y->arg[1];
+   mod__attention a;
    mod__run(t, mod__attention_dqkv, y, kv_rows->n_seqs * y->option[1], 2.5 * mod__attention_work(y),
-            mod__attention_scratch((const mod_rows *)y->arg[0], kv_rows, mod__cols(y) / y->option[0], 1));
+            mod__attention_layout(&a, NULL, q_rows, kv_rows, mod__cols(y) / y->option[0], 1));
 }
 
 /* Pairs of a query and a key that it sees. */
@@ -3419,6 +3413,7 @@ MODDEF mod_tensor *mod_attention(mod_tape *t, mod_tensor *q, mod_tensor *k, mod_
                                  const mod_rows *kv_rows, int n_heads, int n_kv_heads, mod_mask mask)
 {
    mod_tensor *y;
+   mod__attention a;
    size_t scratch;
    int hd, tasks;
    if (!mod__ready(t, q, k, v)) return NULL;
@@ -3440,8 +3435,8 @@ MODDEF mod_tensor *mod_attention(mod_tape *t, mod_tensor *q, mod_tensor *k, mod_
    y->option[1] = n_kv_heads;
    y->option[2] = (int)mask;
    tasks = kv_rows->n_seqs * n_kv_heads;
-   mod__backward_scratch(t, y, mod__attention_scratch(q_rows, kv_rows, hd, 1), tasks);
-   scratch = mod__attention_scratch(q_rows, kv_rows, hd, 0);
+   mod__backward_scratch(t, y, mod__attention_layout(&a, NULL, q_rows, kv_rows, hd, 1), tasks);
+   scratch = mod__attention_layout(&a, NULL, q_rows, kv_rows, hd, 0);
    if (!mod__scratch(t, scratch, tasks)) return NULL;
    if (t->desc.measure) return y;
    mod__run(t, mod__attention_forward, y, tasks, mod__attention_work(y), scratch);
@@ -5031,9 +5026,8 @@ MOD__FN mod_tensor *mod__control_score(mod__pass *p, int l, int which, int selec
    const mod_rows *rows = p->rows;
    mod_tensor *u;
    uint64_t stream = mod_random_stream(which == MOD__OF_KV ? "select.kv" : "select");
-   int s, i, dim[2] = {0, 1}, step = mod__ceil_inverse(capacity), k = mod_route_capacity(p->c->context, capacity);
+   int s, i, dim[2] = {rows->n, 1}, step = mod__ceil_inverse(capacity), k = mod_route_capacity(p->c->context, capacity);
    stream = mod_random_substream(mod_random_substream(stream, p->batch->step), (uint64_t)l);
-   dim[0] = rows->n;
    u = mod__output(p->t, 2, dim, rows->ragged ? rows->n_max : 0, NULL, NULL, NULL, NULL);
    if (!u || p->t->desc.measure) return u;
    for (s = 0; s < rows->n_seqs; ++s)
@@ -6861,36 +6855,33 @@ typedef struct mod__field {
    int since; /* files of an earlier format do not have it: then it is 0 */
 } mod__field; /* tables of these end with a name that is NULL */
 
-#define MOD__INT(type, field) {#field, offsetof(type, field), 0, 1}
-#define MOD__REAL(type, field) {#field, offsetof(type, field), 1, 1}
-#define MOD__INT_2(type, field) {#field, offsetof(type, field), 0, 2}
-#define MOD__REAL_2(type, field) {#field, offsetof(type, field), 1, 2}
+#define MOD__INT(field) {#field, offsetof(MOD__OWNER, field), 0, 1}
+#define MOD__REAL(field) {#field, offsetof(MOD__OWNER, field), 1, 1}
+#define MOD__INT_2(field) {#field, offsetof(MOD__OWNER, field), 0, 2}
+#define MOD__REAL_2(field) {#field, offsetof(MOD__OWNER, field), 1, 2}
 /* The loops over these stop at the first that the file's format does not have: so the order is by format. */
+#define MOD__OWNER mod_config
 static const mod__field mod__config_fields[] = {
-   MOD__INT(mod_config, vocab_size), MOD__INT(mod_config, context), MOD__INT(mod_config, n_layers),
-   MOD__INT(mod_config, d_model), MOD__INT(mod_config, n_heads), MOD__INT(mod_config, n_kv_heads),
-   MOD__INT(mod_config, d_ff), MOD__INT(mod_config, norm), MOD__INT(mod_config, position),
-   MOD__INT(mod_config, activation), MOD__INT(mod_config, bias), MOD__INT(mod_config, head),
-   MOD__INT(mod_config, select), MOD__INT(mod_config, route_first), MOD__INT(mod_config, route_every),
-   MOD__REAL(mod_config, capacity), MOD__INT(mod_config, gate), MOD__REAL(mod_config, gate_scale),
-   MOD__INT(mod_config, causal), MOD__REAL(mod_config, router_loss), MOD__REAL(mod_config, predictor_loss),
-   MOD__REAL(mod_config, norm_eps), MOD__REAL(mod_config, rope_base), MOD__INT_2(mod_config, mask),
-   MOD__INT_2(mod_config, n_inputs), MOD__INT_2(mod_config, n_outputs), MOD__INT_2(mod_config, bypass),
-   MOD__INT_2(mod_config, kv_select), MOD__INT_2(mod_config, kv_gate), MOD__REAL_2(mod_config, kv_capacity),
-   MOD__INT_2(mod_config, mlp), MOD__INT_2(mod_config, n_experts), MOD__INT_2(mod_config, n_noops),
-   MOD__INT_2(mod_config, choice), MOD__INT_2(mod_config, choices), MOD__REAL_2(mod_config, capacity_factor),
-   MOD__REAL_2(mod_config, balance_loss), MOD__REAL_2(mod_config, z_loss), {NULL, 0, 0, 0}};
+   MOD__INT(vocab_size), MOD__INT(context), MOD__INT(n_layers), MOD__INT(d_model), MOD__INT(n_heads),
+   MOD__INT(n_kv_heads), MOD__INT(d_ff), MOD__INT(norm), MOD__INT(position), MOD__INT(activation), MOD__INT(bias),
+   MOD__INT(head), MOD__INT(select), MOD__INT(route_first), MOD__INT(route_every), MOD__REAL(capacity), MOD__INT(gate),
+   MOD__REAL(gate_scale), MOD__INT(causal), MOD__REAL(router_loss), MOD__REAL(predictor_loss), MOD__REAL(norm_eps),
+   MOD__REAL(rope_base), MOD__INT_2(mask), MOD__INT_2(n_inputs), MOD__INT_2(n_outputs), MOD__INT_2(bypass),
+   MOD__INT_2(kv_select), MOD__INT_2(kv_gate), MOD__REAL_2(kv_capacity), MOD__INT_2(mlp), MOD__INT_2(n_experts),
+   MOD__INT_2(n_noops), MOD__INT_2(choice), MOD__INT_2(choices), MOD__REAL_2(capacity_factor),
+   MOD__REAL_2(balance_loss), MOD__REAL_2(z_loss), {NULL, 0, 0, 0}};
+#undef MOD__OWNER
+#define MOD__OWNER mod_train_desc
 static const mod__field mod__train_fields[] = {
-   MOD__INT(mod_train_desc, n_seqs), MOD__INT(mod_train_desc, length), MOD__INT(mod_train_desc, steps),
-   MOD__INT(mod_train_desc, warmup), MOD__REAL(mod_train_desc, lr), MOD__REAL(mod_train_desc, lr_min),
-   MOD__REAL(mod_train_desc, beta1), MOD__REAL(mod_train_desc, beta2), MOD__REAL(mod_train_desc, eps),
-   MOD__REAL(mod_train_desc, weight_decay), MOD__REAL(mod_train_desc, clip_norm), MOD__REAL_2(mod_train_desc, dropout),
-   MOD__INT_2(mod_train_desc, capacity_warmup), MOD__REAL_2(mod_train_desc, threshold_decay), {NULL, 0, 0, 0}};
+   MOD__INT(n_seqs), MOD__INT(length), MOD__INT(steps), MOD__INT(warmup), MOD__REAL(lr), MOD__REAL(lr_min),
+   MOD__REAL(beta1), MOD__REAL(beta2), MOD__REAL(eps), MOD__REAL(weight_decay), MOD__REAL(clip_norm),
+   MOD__REAL_2(dropout), MOD__INT_2(capacity_warmup), MOD__REAL_2(threshold_decay), {NULL, 0, 0, 0}};
+#undef MOD__OWNER
+#define MOD__OWNER mod_block_config
 static const mod__field mod__block_fields[] = {
-   MOD__INT(mod_block_config, select), MOD__INT(mod_block_config, gate), MOD__REAL(mod_block_config, capacity),
-   MOD__INT_2(mod_block_config, kv_select), MOD__INT_2(mod_block_config, kv_gate),
-   MOD__REAL_2(mod_block_config, kv_capacity), MOD__INT_2(mod_block_config, mlp), MOD__INT_2(mod_block_config, choice),
-   {NULL, 0, 0, 0}};
+   MOD__INT(select), MOD__INT(gate), MOD__REAL(capacity), MOD__INT_2(kv_select), MOD__INT_2(kv_gate),
+   MOD__REAL_2(kv_capacity), MOD__INT_2(mlp), MOD__INT_2(choice), {NULL, 0, 0, 0}};
+#undef MOD__OWNER
 #undef MOD__INT
 #undef MOD__REAL
 #undef MOD__INT_2
