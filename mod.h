@@ -6205,6 +6205,7 @@ MOD__FN mod_result mod__feed(mod_session *s, const int *tokens, const mod_real *
       mod__pass p;
       mod_result result;
       memset(&b, 0, sizeof b);
+      memset(&out, 0, sizeof out);
       memset(&p, 0, sizeof p);
       b.n_seqs = 1;
       b.length = mod__min(n - done, s->desc.chunk);
