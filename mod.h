@@ -54,7 +54,7 @@
          files, threads, C++                           14  sampling                        >>api-sample
       5  results, errors, plumbing       >>api-base    15  files                           >>api-file
       6  configuration of a model        >>api-config  16  implementation, in this order:  >>config >>size >>arena
-      7  random numbers                  >>api-rng         >>rng >>math >>kernels >>route >>tape >>ops >>model
+      7  random numbers                  >>api-rng         >>math >>rng >>kernels >>route >>tape >>ops >>model
       8  routing on plain arrays         >>api-route       >>blocks >>account >>train >>session >>sample >>file
       9  tape: tensors and autograd      >>api-tape        >>host >>simd >>licence
 
@@ -300,9 +300,9 @@ typedef struct mod_jobs {
 } mod_jobs;
 
 /* Instruction sets that there is code for: SSE2, AVX2, AVX-512 on x86-64, NEON on AArch64, SIMD128 in WebAssembly; by
-   gcc 8 and later (for Windows SSE2 only) and clang; others have the scalar loops. The bits do not depend on it, but for
-   MOD_FAST_FMA: then AVX2, AVX-512 and NEON fuse the steps of products. A desc can force MOD_SIMD_SCALAR, the best or, on
-   x86-64, a level below that; any other is MOD_RESULT_ARG. */
+   gcc 8 and later (for Windows SSE2 only) and clang; others have the scalar loops. The bits do not depend on it, but
+   for MOD_FAST_FMA: then AVX2, AVX-512 and NEON fuse the steps of products. A desc can force MOD_SIMD_SCALAR, the best
+   or, on x86-64, a level below that; any other is MOD_RESULT_ARG. */
 typedef enum mod_simd {
    MOD_SIMD_BEST, /* chosen when a tape, trainer or session is initialised, by what the processor has */
    MOD_SIMD_SCALAR,
@@ -532,9 +532,9 @@ MODDEF int mod_route_slots(int n, double share);
 /* Token-choice: each of n rows, in order, goes to its `choices` best of n_paths paths, score [n, n_paths] (ties: the
    lower path); all choices of a row come before the next row. Path e has room for slots[e] rows (negative: for any
    number; slots NULL: all have); who finds none left is dropped there. used [n_paths]: how many rows each path holds
-   already (0 at first), and then holds. path [n, choices]: the choices, the best first; slot [n, choices]: which slot each got, -1
-   if it was dropped. 1 <= choices <= n_paths. Causal: a row depends on earlier ones only. NaN: MOD_RESULT_NUMERIC with
-   its row, and nothing is written. Source: paper figure 2, left. */
+   already (0 at first), and then holds. path [n, choices]: the choices, the best first; slot [n, choices]: which slot
+   each got, -1 if it was dropped. 1 <= choices <= n_paths. Causal: a row depends on earlier ones only. NaN:
+   MOD_RESULT_NUMERIC with its row, and nothing is written. Source: paper figure 2, left. */
 MODDEF mod_result mod_route_choose(const mod_real *score, int n, int n_paths, int choices, const int *slots, int *used,
                                    int *path, int *slot, mod_error *err);
 
@@ -700,8 +700,8 @@ MODDEF mod_tensor *mod_gate(mod_tape *tape, mod_tensor *r, mod_gate_kind kind, d
 MODDEF mod_tensor *mod_stop_grad(mod_tape *tape, mod_tensor *x);
 
 /* Dropout (Srivastava et al. 2014): each element of x [rows->n, d] becomes 0 with probability p, 0 <= p < 1, else
-   x / (1 - p). The draw is a function of
-   (seed, stream, first_id + sequence, position, column), whatever rows are there beside it. */
+   x / (1 - p). The draw is a function of (seed, stream, first_id + sequence, position, column), whatever rows are there
+   beside it. */
 MODDEF mod_tensor *mod_dropout(mod_tape *tape, mod_tensor *x, const mod_rows *rows, double p, uint64_t seed,
                                uint64_t stream, uint64_t first_id);
 
@@ -717,8 +717,8 @@ MODDEF mod_tensor *mod_pool(mod_tape *tape, mod_tensor *x, const mod_rows *rows,
 MODDEF mod_tensor *mod_sum(mod_tape *tape, mod_tensor *x);
 MODDEF mod_tensor *mod_mean(mod_tape *tape, mod_tensor *x);
 /* -log softmax(logits)[target], summed over the rows with target >= 0 (-1: ignored) and divided by count -> [1].
-   logits [n, classes]; targets [n], not copied. count 0: the number of those rows. The mean before
-   rounding is in ->value. */
+   logits [n, classes]; targets [n], not copied. count 0: the number of those rows. The mean before rounding is in
+   ->value. */
 MODDEF mod_tensor *mod_cross_entropy(mod_tape *tape, mod_tensor *logits, const int *targets, double count);
 /* Binary cross-entropy of sigmoid(logits) with targets 0 or 1, summed and divided by count (0: their number) -> [1].
    targets: one byte for each element, not copied. The mean before rounding is in ->value. */
@@ -855,9 +855,9 @@ typedef struct mod_forward {
    double router_bce, predictor_bce; /* means over tokens, paths and routers, unweighted; 0 where there is none */
    double balance_loss, z_loss;      /* of token-choice: of each sequence E sum_e f_e P_e, with f_e the share of choices
                                         and P_e the mean probability of path e of E, and the mean of (log sum exp of the
-                                        logits)^2; sequences count by their tokens, of which those
-                                        that did not enter the block add 0; means over such routers. 0 in causal mode,
-                                        as are the two above */
+                                        logits)^2; sequences count by their tokens, of which those that did not enter
+                                        the block add 0; means over such routers. 0 in causal mode, as are the two
+                                        above */
    double flops_blocks, flops_head;  /* of this forward pass, as counted */
    const mod_block_stats *blocks;    /* [n_layers] */
    const int *kept;                  /* [n_layers, n_seqs] tokens that entered */
@@ -902,10 +902,10 @@ MODDEF mod_result mod_model_forward(const mod_model *model, mod_tape *tape, mod_
    come from `batch`. */
 MODDEF mod_result mod_forward_logits(const mod_forward *forward, const mod_batch *batch, mod_real *out, mod_error *err);
 
-/* Sets the thresholds from held-out text: a top-k pass over `batch` (no dropout; its mode is ignored) on a tape that you have
-   reset, planned for it in MOD_MODE_TOPK. theta of a block becomes the (k + 1)-th largest of the n deciding logits
-   of that pass, k = the capacity of n: at most k lie strictly above. So for every path that decides by a logit; others
-   keep theirs. Sessions of the model decide by the new ones at once. On failure the thresholds are as before. */
+/* Sets the thresholds from held-out text: a top-k pass over `batch` (no dropout; its mode is ignored) on a tape that
+   you have reset, planned for it in MOD_MODE_TOPK. theta of a block becomes the (k + 1)-th largest of the n deciding
+   logits of that pass, k = the capacity of n: at most k lie strictly above. So for every path that decides by a logit;
+   others keep theirs. Sessions of the model decide by the new ones at once. On failure the thresholds are as before. */
 MODDEF mod_result mod_model_calibrate(mod_model *model, mod_tape *tape, const mod_batch *batch, mod_error *err);
 
 /* FLOPs of one forward pass by formula: 2 per multiply-add of projections, attention (n (n+1) / 2 pairs), router,
@@ -976,8 +976,8 @@ MODDEF mod_trainer *mod_trainer_create(mod_model *model, const mod_train_desc *h
                                        mod_error *err);
 MODDEF void mod_trainer_destroy(mod_trainer *trainer);
 /* One optimiser step on one batch (batch->mode must be MOD_MODE_TOPK; seed, step, first_id, dropout and least_capacity
-   are the trainer's: set its desc). A loss or gradient norm
-   that is not finite is MOD_RESULT_NUMERIC: weights, moments and step count are as before, gradients are zero. */
+   are the trainer's: set its desc). A loss or gradient norm that is not finite is MOD_RESULT_NUMERIC: weights, moments
+   and step count are as before, gradients are zero. */
 MODDEF mod_result mod_train_step(mod_trainer *trainer, const mod_batch *batch, mod_step_info *info, mod_error *err);
 /* The same in parts: adds a micro-batch's gradient (give it the whole step's n_targets and n_tokens), then updates. */
 MODDEF mod_result mod_train_accumulate(mod_trainer *trainer, const mod_batch *batch, mod_error *err);
@@ -1186,9 +1186,10 @@ MODDEF mod_file *mod_file_open(const char *path, const mod_allocator *allocator,
 #endif
 
 #if defined(_OPENMP) && !defined(MOD_NO_OPENMP)
-#define MOD__OPENMP 1
+#define MOD__OPENMP
+#define MOD__INFO_THREADS "OpenMP"
 #else
-#define MOD__OPENMP 0
+#define MOD__INFO_THREADS "no OpenMP"
 #endif
 
 #if defined(__GNUC__) || defined(_MSC_VER)
@@ -1211,30 +1212,24 @@ MODDEF mod_file *mod_file_open(const char *path, const mod_allocator *allocator,
 #include <xmmintrin.h> /* the other one alone takes half a second to compile */
 #endif
 #define MOD__SSE2
+#define MOD__SQRT4 _mm_sqrt_ps /* of four floats */
 #if defined(__clang__) || !(defined(_WIN32) || defined(__CYGWIN__))
 #define MOD__AVX
 #endif
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 #define MOD__NEON
+#define MOD__SQRT4 vsqrtq_f32
 #elif defined(__wasm_simd128__)
 #include <wasm_simd128.h>
 #define MOD__WASM128
+#define MOD__SQRT4 wasm_f32x4_sqrt
 #endif
 #endif
-#if defined(MOD__SSE2) || defined(MOD__NEON) || defined(MOD__WASM128)
+#ifdef MOD__SQRT4
 #define MOD__INLINE static inline __attribute__((__always_inline__)) /* so that a loop over it becomes vectors */
 #else
 #define MOD__INLINE MOD__FN
-#endif
-
-/* libm only for what IEEE 754 rounds exactly; and for everything in a double build, which promises no bits. */
-#ifdef MOD_USE_DOUBLE
-#define mod__sqrt sqrt
-#define mod__fabs fabs
-#else
-#define mod__sqrt sqrtf
-#define mod__fabs fabsf
 #endif
 
 enum {
@@ -1270,12 +1265,8 @@ MOD__FN int mod__max(int a, int b) { return a > b ? a : b; }
 
 MOD__FN mod_result mod__error(mod_error *err, mod_result code, const char *message, int block, int64_t where)
 {
-   if (err) {
-      err->code = code;
-      err->message = message;
-      err->block = block;
-      err->where = where;
-   }
+   const mod_error e = {code, message, block, where};
+   if (err) *err = e;
    return code;
 }
 
@@ -1286,20 +1277,29 @@ MOD__FN mod_result mod__bad(mod_error *err, const char *message)
    return mod__error(err, MOD_RESULT_ARG, message, -1, -1);
 }
 
-/* By its bits, because a compiler told that there is no NaN removes x != x. */
-MOD__FN int mod__finite(double x)
+MOD__FN mod_result mod__too_small(mod_error *err)
 {
-   uint64_t bits;
-   memcpy(&bits, &x, 8);
-   return (bits >> 52 & 2047) != 2047;
+   return mod__error(err, MOD_RESULT_MEMORY, "the memory given is too small", -1, -1);
 }
 
-MOD__FN int mod__nan(double x)
+/* The bits of a double, and back. */
+MOD__FN uint64_t mod__bits64(double x)
 {
    uint64_t bits;
    memcpy(&bits, &x, 8);
-   return (bits & ~((uint64_t)1 << 63)) > (uint64_t)2047 << 52;
+   return bits;
 }
+
+MOD__FN double mod__from_bits64(uint64_t bits)
+{
+   double x;
+   memcpy(&x, &bits, 8);
+   return x;
+}
+
+/* By its bits, because a compiler told that there is no NaN removes x != x. */
+MOD__FN int mod__finite(double x) { return (mod__bits64(x) >> 52 & 2047) != 2047; }
+MOD__FN int mod__nan(double x) { return (mod__bits64(x) & ~((uint64_t)1 << 63)) > (uint64_t)2047 << 52; }
 
 /* Above 0 and finite, as a mod_real too. */
 MOD__FN int mod__positive(double x) { return x > 0 && x <= (double)FLT_MAX && (mod_real)x > 0; }
@@ -1321,12 +1321,10 @@ MODDEF const char *mod_result_name(mod_result result)
    >>arena  A stack of bytes
    ================================================================================================================= */
 
-MOD__FN int mod__aligned(const void *p) { return ((uintptr_t)p & 7) == 0; }
-
 MODDEF mod_result mod_arena_init(mod_arena *arena, void *memory, size_t size, mod_error *err)
 {
    if (!arena) return mod__bad(err, "arena is NULL");
-   if (!mod__aligned(memory)) return mod__error(err, MOD_RESULT_ALIGN, "memory is not aligned to 8 bytes", -1, -1);
+   if ((uintptr_t)memory & 7) return mod__error(err, MOD_RESULT_ALIGN, "memory is not aligned to 8 bytes", -1, -1);
    arena->base = (unsigned char *)memory;
    arena->size = size;
    arena->used = arena->peak = 0;
@@ -1339,7 +1337,7 @@ MODDEF mod_result mod_arena_push(mod_arena *arena, size_t count, size_t size, vo
    if (!arena || !out) return mod__bad(err, "arena or out is NULL");
    if (!mod__mul(&bytes, count, size) || !mod__add_size(&bytes, bytes, MOD__ALIGN - 1) ||
        !mod__add_size(&end, arena->used, bytes &= ~(size_t)(MOD__ALIGN - 1)) || end > arena->size)
-      return mod__error(err, MOD_RESULT_MEMORY, "the memory given is too small", -1, -1);
+      return mod__too_small(err);
    *out = arena->base ? arena->base + arena->used : NULL;
    arena->used = end;
    if (arena->peak < end) arena->peak = end;
@@ -1352,6 +1350,20 @@ MODDEF mod_result mod_arena_rewind(mod_arena *arena, size_t mark, mod_error *err
    if (mark > arena->used) return mod__bad(err, "the mark lies beyond what is in use");
    arena->used = mark;
    return mod__ok(err);
+}
+
+MOD__FN mod_arena mod__counter(void)
+{
+   const mod_arena a = {NULL, (size_t)-1, 0, 0};
+   return a;
+}
+
+/* For a walk over many pieces: the next one. NULL while counting, and where it does not fit, which *fits keeps. */
+MOD__FN void *mod__push(mod_arena *arena, size_t count, size_t size, int *fits)
+{
+   void *piece = NULL;
+   *fits = *fits && mod_arena_push(arena, count, size, &piece, NULL) == MOD_RESULT_OK;
+   return piece;
 }
 
 /* The allocator to use: the caller's, or malloc. NULL if there is none. */
@@ -1389,54 +1401,19 @@ MOD__FN void *mod__allocate(mod_allocator *chosen, const mod_allocator *allocato
    return memory;
 }
 
-MOD__FN void mod__release(void *memory, mod_allocator chosen)
+/* How functions that create end, and those that destroy. Whatever is made begins with its allocator; that is zero where
+   the memory is the caller's. */
+MOD__FN void *mod__created(void *made, void *memory, const mod_allocator *chosen)
 {
-   if (chosen.free) chosen.free(memory, chosen.user);
+   if (made) *(mod_allocator *)made = *chosen;
+   else chosen->free(memory, chosen->user);
+   return made;
 }
 
-/* =================================================================================================================
-   >>rng  Random numbers: a hash of (seed, stream, index)
-   ================================================================================================================= */
-
-/* A bijection of 64 bits in which every input bit moves about half of the output bits (SplitMix64's finaliser,
-   Steele, Lea and Flood 2014). */
-MOD__FN uint64_t mod__mix(uint64_t x)
+MOD__FN void mod__destroy(void *made)
 {
-   x += UINT64_C(0x9e3779b97f4a7c15);
-   x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-   x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-   return x ^ (x >> 31);
-}
-
-MODDEF uint64_t mod_random_stream(const char *name) /* FNV-1a */
-{
-   uint64_t h = UINT64_C(14695981039346656037);
-   for (; name && *name; ++name) h = (h ^ (unsigned char)*name) * UINT64_C(1099511628211);
-   return h;
-}
-
-MODDEF uint64_t mod_random_substream(uint64_t stream, uint64_t number) { return mod__mix(stream ^ mod__mix(number)); }
-
-MODDEF uint64_t mod_random_bits(uint64_t seed, uint64_t stream, uint64_t index)
-{
-   return mod__mix(mod__mix(mod__mix(seed) ^ stream) ^ index);
-}
-
-MODDEF double mod_random_uniform(uint64_t seed, uint64_t stream, uint64_t index)
-{
-   return (double)(mod_random_bits(seed, stream, index) >> 11) * (1.0 / 9007199254740992.0);
-}
-
-MOD__FN double mod__log64(double x);
-MOD__FN void mod__sincos64(double x, double *sine, double *cosine);
-
-MODDEF double mod_random_normal(uint64_t seed, uint64_t stream, uint64_t index) /* Box and Muller */
-{
-   uint64_t bits = mod_random_bits(seed, stream, index);
-   double u = ((double)(bits >> 32) + 0.5) * (1.0 / 4294967296.0);
-   double v = (double)(bits & UINT64_C(0xffffffff)) * (1.0 / 4294967296.0), sine, cosine;
-   mod__sincos64(6.283185307179586 * v, &sine, &cosine);
-   return sqrt(-2.0 * mod__log64(u)) * cosine;
+   const mod_allocator *chosen = (const mod_allocator *)made;
+   if (made && chosen->free) chosen->free(made, chosen->user);
 }
 
 /* =================================================================================================================
@@ -1447,13 +1424,7 @@ MODDEF double mod_random_normal(uint64_t seed, uint64_t stream, uint64_t index) 
    ================================================================================================================= */
 
 /* 2^n as a double, n in [-1022, 1023]. */
-MOD__FN double mod__exp2i64(int n)
-{
-   uint64_t bits = (uint64_t)(n + 1023) << 52;
-   double x;
-   memcpy(&x, &bits, 8);
-   return x;
-}
+MOD__FN double mod__exp2i64(int n) { return mod__from_bits64((uint64_t)(n + 1023) << 52); }
 
 /* x = n ln 2 + r, |r| <= ln 2 / 2; e^r by its series; times 2^n. */
 MOD__FN double mod__exp64(double x)
@@ -1472,13 +1443,9 @@ MOD__FN double mod__exp64(double x)
 /* x = 2^n m, m in [sqrt(1/2), sqrt(2)); log m = 2 atanh s, s = (m - 1) / (m + 1). Normal positive x only. */
 MOD__FN double mod__log64(double x)
 {
-   uint64_t bits;
-   double m, s, z, sum = 0;
-   int n, i;
-   memcpy(&bits, &x, 8);
-   n = (int)(bits >> 52) - 1023;
-   bits = (bits & (((uint64_t)1 << 52) - 1)) | (uint64_t)1023 << 52;
-   memcpy(&m, &bits, 8);
+   const uint64_t bits = mod__bits64(x);
+   double m = mod__from_bits64((bits & (((uint64_t)1 << 52) - 1)) | (uint64_t)1023 << 52), s, z, sum = 0;
+   int n = (int)(bits >> 52) - 1023, i;
    if (m > 1.4142135623730951) {
       m *= 0.5;
       ++n;
@@ -1505,8 +1472,18 @@ MOD__FN void mod__sincos64(double x, double *sine, double *cosine)
    *cosine = quarter == 0 ? c : quarter == 1 ? -s : quarter == 2 ? -c : s;
 }
 
+MOD__INLINE float mod__from_bits(uint32_t bits)
+{
+   float x;
+   memcpy(&x, &bits, 4);
+   return x;
+}
+
+/* libm only for what IEEE 754 rounds exactly; and for everything in a double build, which promises no bits. */
 #ifdef MOD_USE_DOUBLE
 
+MOD__FN mod_real mod__sqrt(mod_real x) { return sqrt(x); }
+MOD__FN mod_real mod__fabs(mod_real x) { return fabs(x); }
 MOD__FN mod_real mod__exp(mod_real x) { return exp(x); }
 MOD__FN mod_real mod__exp_low(mod_real x) { return exp(x); }
 MOD__FN mod_real mod__log(mod_real x) { return log(x); }
@@ -1514,12 +1491,8 @@ MOD__FN mod_real mod__tanh(mod_real x) { return tanh(x); }
 
 #else
 
-MOD__INLINE float mod__from_bits(uint32_t bits)
-{
-   float x;
-   memcpy(&x, &bits, 4);
-   return x;
-}
+MOD__INLINE float mod__sqrt(float x) { return sqrtf(x); }
+MOD__INLINE float mod__fabs(float x) { return fabsf(x); }
 
 MOD__INLINE uint32_t mod__bits(float x)
 {
@@ -1573,7 +1546,7 @@ MOD__INLINE float mod__log(float x)
 /* |x| < 0.625: a polynomial; beyond: 1 - 2 / (exp(2 |x|) + 1). */
 MOD__INLINE float mod__tanh(float x)
 {
-   float a = fabsf(x), z = x * x, y = -5.71704563e-3f, outer;
+   float a = mod__fabs(x), z = x * x, y = -5.71704563e-3f, outer;
    y = y * z + 2.06505880e-2f;
    y = y * z - 5.37434965e-2f;
    y = y * z + 1.33314908e-1f;
@@ -1594,20 +1567,19 @@ MOD__INLINE mod_real mod__sigmoid(mod_real x)
 }
 
 /* 0.5 x (1 + tanh u) = x sigmoid(2 u) = x / (1 + exp(-2 u)), u = sqrt(2/pi) (x + 0.044715 x^3). 0 below -20. */
-#define MOD__SQRT_2_PI ((mod_real)0.7978845608028654)
-#define MOD__GELU_CUBE ((mod_real)0.044715)
+static const mod_real mod__sqrt_2_pi = (mod_real)0.7978845608028654, mod__gelu_cube = (mod_real)0.044715;
 MOD__INLINE mod_real mod__gelu(mod_real x)
 {
    mod_real c = x < -20 ? -20 : x;
-   return c / (1 + mod__exp(-2 * (MOD__SQRT_2_PI * (c + MOD__GELU_CUBE * (c * c * c)))));
+   return c / (1 + mod__exp(-2 * (mod__sqrt_2_pi * (c + mod__gelu_cube * (c * c * c)))));
 }
 
 /* s + x s (1 - s) 2 u', s = sigmoid(2 u) */
 MOD__INLINE mod_real mod__gelu_slope(mod_real x)
 {
    mod_real c = x < -20 ? -20 : x > 20 ? 20 : x;
-   mod_real s = mod__sigmoid(2 * (MOD__SQRT_2_PI * (c + MOD__GELU_CUBE * (c * c * c))));
-   return s + c * (s * (1 - s)) * (2 * (MOD__SQRT_2_PI * (1 + 3 * MOD__GELU_CUBE * (c * c))));
+   mod_real s = mod__sigmoid(2 * (mod__sqrt_2_pi * (c + mod__gelu_cube * (c * c * c))));
+   return s + c * (s * (1 - s)) * (2 * (mod__sqrt_2_pi * (1 + 3 * mod__gelu_cube * (c * c))));
 }
 
 MOD__INLINE mod_real mod__silu(mod_real x)
@@ -1620,6 +1592,48 @@ MOD__INLINE mod_real mod__silu_slope(mod_real x)
 {
    mod_real c = x < -200 ? -200 : x > 200 ? 200 : x, s = mod__sigmoid(c);
    return s + c * (s * (1 - s));
+}
+
+/* =================================================================================================================
+   >>rng  Random numbers: a hash of (seed, stream, index)
+   ================================================================================================================= */
+
+/* A bijection of 64 bits in which every input bit moves about half of the output bits (SplitMix64's finaliser,
+   Steele, Lea and Flood 2014). */
+MOD__FN uint64_t mod__mix(uint64_t x)
+{
+   x += UINT64_C(0x9e3779b97f4a7c15);
+   x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+   x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+   return x ^ (x >> 31);
+}
+
+MODDEF uint64_t mod_random_stream(const char *name) /* FNV-1a */
+{
+   uint64_t h = UINT64_C(14695981039346656037);
+   for (; name && *name; ++name) h = (h ^ (unsigned char)*name) * UINT64_C(1099511628211);
+   return h;
+}
+
+MODDEF uint64_t mod_random_substream(uint64_t stream, uint64_t number) { return mod__mix(stream ^ mod__mix(number)); }
+
+MODDEF uint64_t mod_random_bits(uint64_t seed, uint64_t stream, uint64_t index)
+{
+   return mod__mix(mod__mix(mod__mix(seed) ^ stream) ^ index);
+}
+
+MODDEF double mod_random_uniform(uint64_t seed, uint64_t stream, uint64_t index)
+{
+   return (double)(mod_random_bits(seed, stream, index) >> 11) * (1.0 / 9007199254740992.0);
+}
+
+MODDEF double mod_random_normal(uint64_t seed, uint64_t stream, uint64_t index) /* Box and Muller */
+{
+   uint64_t bits = mod_random_bits(seed, stream, index);
+   double u = ((double)(bits >> 32) + 0.5) * (1.0 / 4294967296.0);
+   double v = (double)(bits & UINT64_C(0xffffffff)) * (1.0 / 4294967296.0), sine, cosine;
+   mod__sincos64(6.283185307179586 * v, &sine, &cosine);
+   return sqrt(-2.0 * mod__log64(u)) * cosine;
 }
 
 /* =================================================================================================================
@@ -1815,29 +1829,19 @@ static const mod__kernels mod__plain_kernels = {MOD__PANEL,    mod__sum,      mo
                                                 {MOD__MAPS(MOD__MAP_ENTRY)}};
 #undef MOD__MAP_ENTRY
 
-#if defined(MOD__SSE2) || defined(MOD__NEON) || defined(MOD__WASM128)
+#ifdef MOD__SQRT4
 
-#ifdef MOD_SELF
-#define MOD__SELF MOD_SELF
-#else
-#define MOD__SELF "mod.h"
+#ifndef MOD_SELF
+#define MOD_SELF "mod.h"
 #endif
 #ifdef __has_include
-#if !__has_include(MOD__SELF)
+#if !__has_include(MOD_SELF)
 #error "mod.h includes itself: define MOD_SELF as the name you gave it, or MOD_NO_SIMD"
 #undef MOD__SSE2
 #undef MOD__AVX
 #undef MOD__NEON
 #undef MOD__WASM128
 #endif
-#endif
-
-#if defined(MOD__SSE2)
-#define MOD__SQRT4 _mm_sqrt_ps
-#elif defined(MOD__NEON)
-#define MOD__SQRT4 vsqrtq_f32
-#else
-#define MOD__SQRT4 wasm_f32x4_sqrt
 #endif
 
 /* For each: lanes of a vector; a tile of so many rows and vectors fits the registers; with MOD_FAST_FMA c + a b. */
@@ -1847,37 +1851,31 @@ static const mod__kernels mod__plain_kernels = {MOD__PANEL,    mod__sum,      mo
 #define MOD__LANES 4
 #define MOD__ROWS 4
 #define MOD__VECTORS 2
-#include MOD__SELF
+#include MOD_SELF
 #endif
 
 #ifdef MOD__AVX
 #ifdef MOD_FAST_FMA
-#define MOD__TARGET_AVX2 __attribute__((__target__("avx2,fma")))
-#define MOD__TARGET_AVX512 __attribute__((__target__("avx512f,fma")))
+#define MOD__AND_FMA ",fma"
 #else
-#define MOD__TARGET_AVX2 __attribute__((__target__("avx2")))
-#define MOD__TARGET_AVX512 __attribute__((__target__("avx512f")))
+#define MOD__AND_FMA
 #endif
 
 #define MOD__LEVEL(name) mod__##name##_avx2
-#define MOD__TARGET MOD__TARGET_AVX2
+#define MOD__TARGET __attribute__((__target__("avx2" MOD__AND_FMA)))
 #define MOD__LANES 8
 #define MOD__ROWS 6
 #define MOD__VECTORS 2
-#ifdef MOD_FAST_FMA
-#define MOD__STEP(c, a, b) _mm256_fmadd_ps(_mm256_set1_ps(a), b, c)
-#endif
-#include MOD__SELF
+#define MOD__FUSED(c, a, b) _mm256_fmadd_ps(_mm256_set1_ps(a), b, c)
+#include MOD_SELF
 
 #define MOD__LEVEL(name) mod__##name##_avx512
-#define MOD__TARGET MOD__TARGET_AVX512
+#define MOD__TARGET __attribute__((__target__("avx512f" MOD__AND_FMA)))
 #define MOD__LANES 16
 #define MOD__ROWS 12
 #define MOD__VECTORS 2
-#ifdef MOD_FAST_FMA
-#define MOD__STEP(c, a, b) _mm512_fmadd_ps(_mm512_set1_ps(a), b, c)
-#endif
-#include MOD__SELF
+#define MOD__FUSED(c, a, b) _mm512_fmadd_ps(_mm512_set1_ps(a), b, c)
+#include MOD_SELF
 #endif
 
 #ifdef MOD__NEON
@@ -1886,10 +1884,8 @@ static const mod__kernels mod__plain_kernels = {MOD__PANEL,    mod__sum,      mo
 #define MOD__LANES 4
 #define MOD__ROWS 6
 #define MOD__VECTORS 4
-#ifdef MOD_FAST_FMA
-#define MOD__STEP(c, a, b) vfmaq_n_f32(c, b, a)
-#endif
-#include MOD__SELF
+#define MOD__FUSED(c, a, b) vfmaq_n_f32(c, b, a)
+#include MOD_SELF
 #endif
 
 #ifdef MOD__WASM128
@@ -1898,7 +1894,7 @@ static const mod__kernels mod__plain_kernels = {MOD__PANEL,    mod__sum,      mo
 #define MOD__LANES 4
 #define MOD__ROWS 4
 #define MOD__VECTORS 2
-#include MOD__SELF
+#include MOD_SELF
 #endif
 #ifdef MOD__LEVEL
 #error "mod.h includes itself: MOD_SELF, or without it \"mod.h\", is another file"
@@ -2009,15 +2005,10 @@ MOD__FN size_t mod__scratch_bytes(size_t per_thread, int n_threads)
 MOD__FN void mod__parallel(const mod_tape_desc *how, mod__kernel kernel, void *arg, int n, double work,
                            unsigned char *scratch, size_t stride)
 {
-   mod__split split;
    double parts = work * n / 65536; /* below some twenty microseconds a thread costs more than it brings */
-   split.kernel = kernel;
-   split.arg = arg;
-   split.n = n;
-   split.parts = mod__min(n, parts < how->n_threads ? (int)parts : how->n_threads);
-   split.scratch = scratch ? scratch + (-(uintptr_t)scratch & (MOD__LINE - 1)) : NULL;
-   split.stride = (stride + MOD__LINE - 1) & ~(size_t)(MOD__LINE - 1);
-   split.use = mod__level(how->simd);
+   mod__split split = {kernel, arg, n, mod__min(n, parts < how->n_threads ? (int)parts : how->n_threads),
+                       scratch ? scratch + (-(uintptr_t)scratch & (MOD__LINE - 1)) : NULL,
+                       (stride + MOD__LINE - 1) & ~(size_t)(MOD__LINE - 1), mod__level(how->simd)};
    if (split.parts <= 1) {
       split.parts = 1;
       mod__part(&split, 0);
@@ -2025,7 +2016,7 @@ MOD__FN void mod__parallel(const mod_tape_desc *how, mod__kernel kernel, void *a
       how->jobs.run(mod__part, &split, split.parts, how->jobs.user);
    } else {
       int i;
-#if MOD__OPENMP
+#ifdef MOD__OPENMP
 #pragma omp parallel for schedule(static) num_threads(split.parts)
 #endif
       for (i = 0; i < split.parts; ++i) mod__part(&split, i);
@@ -2270,6 +2261,7 @@ MODDEF mod_result mod_route_choose(const mod_real *score, int n, int n_paths, in
    ================================================================================================================= */
 
 struct mod_tape {
+   mod_allocator allocator; /* of mod_tape_create */
    mod_arena arena;   /* everything, this struct included; while measuring: no memory, only the count */
    mod_arena stub;    /* the memory given; while measuring it holds the tensors' descriptions */
    mod_tape_desc desc; /* resolved */
@@ -2280,67 +2272,67 @@ struct mod_tape {
    double flops;
    int backward_done;
    mod_error error;
-   mod_allocator allocator; /* of mod_tape_create */
 };
+
+/* A tape's desc with what trainers and sessions have of it. */
+MOD__FN mod_tape_desc mod__threads(int n_threads, mod_simd simd, mod_jobs jobs)
+{
+   mod_tape_desc d;
+   memset(&d, 0, sizeof d);
+   d.n_threads = n_threads;
+   d.simd = simd;
+   d.jobs = jobs;
+   return d;
+}
+
+/* Chooses the level, or says what is wrong. */
+MOD__FN const char *mod__settle_threads(mod_tape_desc *d)
+{
+   if (d->simd == MOD_SIMD_BEST) d->simd = mod_simd_best();
+   if (!mod__has_level(d->simd)) return "simd: this build or this processor does not have that level";
+   return d->n_threads < 1 || d->n_threads > 1024 ? "n_threads must be in [1, 1024]" : NULL;
+}
 
 MODDEF mod_tape *mod_tape_init(const mod_tape_desc *desc, void *memory, size_t size, mod_error *err)
 {
    mod_tape *t = (mod_tape *)memory;
+   const size_t start = (sizeof *t + MOD__ALIGN - 1) & ~(size_t)(MOD__ALIGN - 1);
+   const char *complaint;
+   mod_arena whole;
    mod_tape_desc d;
    memset(&d, 0, sizeof d);
    if (desc) d = *desc;
    d.n_threads = d.n_threads ? d.n_threads : 1;
-   if (d.simd == MOD_SIMD_BEST) d.simd = mod_simd_best();
    if (!memory) return mod__bad(err, "memory is NULL"), (mod_tape *)NULL;
-   if (!mod__has_level(d.simd))
-      return mod__bad(err, "simd: this build or this processor does not have that level"), (mod_tape *)NULL;
-   if (d.n_threads < 1 || d.n_threads > 1024) return mod__bad(err, "n_threads must be in [1, 1024]"), (mod_tape *)NULL;
-   if (!mod__aligned(memory))
-      return mod__error(err, MOD_RESULT_ALIGN, "memory is not aligned to 8 bytes", -1, -1), (mod_tape *)NULL;
-   if (size < sizeof *t)
-      return mod__error(err, MOD_RESULT_MEMORY, "the memory given is too small", -1, -1), (mod_tape *)NULL;
+   if ((complaint = mod__settle_threads(&d)) != NULL) return mod__bad(err, complaint), (mod_tape *)NULL;
+   if (mod_arena_init(&whole, memory, size, err) != MOD_RESULT_OK) return NULL;
+   if (size < start) return mod__too_small(err), (mod_tape *)NULL;
    memset(t, 0, sizeof *t);
    t->desc = d;
-   t->arena.base = d.measure ? NULL : (unsigned char *)memory;
-   t->arena.size = d.measure ? (size_t)-1 : size;
-   t->stub.base = (unsigned char *)memory;
-   t->stub.size = size;
-   t->stub.used = t->start = (sizeof *t + MOD__ALIGN - 1) & ~(size_t)(MOD__ALIGN - 1);
-   t->arena.used = t->arena.peak = t->start;
-   if (t->start > size)
-      return mod__error(err, MOD_RESULT_MEMORY, "the memory given is too small", -1, -1), (mod_tape *)NULL;
+   t->arena = d.measure ? mod__counter() : whole;
+   t->stub = whole;
+   t->start = t->stub.used = t->arena.used = t->arena.peak = start;
    mod__ok(&t->error);
    mod__ok(err);
    return t;
 }
 
-MODDEF mod_tape *mod_tape_create(const mod_tape_desc *desc, size_t size, const mod_allocator *allocator,
-                                 mod_error *err)
+MODDEF mod_tape *mod_tape_create(const mod_tape_desc *desc, size_t size, const mod_allocator *allocator, mod_error *err)
 {
    mod_allocator chosen;
-   mod_tape *t;
    void *memory;
-   if (size < sizeof *t)
+   if (size < sizeof(mod_tape))
       return mod__error(err, MOD_RESULT_MEMORY, "the memory asked for is too small", -1, -1), (mod_tape *)NULL;
    if ((memory = mod__allocate(&chosen, allocator, size, err)) == NULL) return NULL;
-   t = mod_tape_init(desc, memory, size, err);
-   if (t)
-      t->allocator = chosen;
-   else
-      mod__release(memory, chosen);
-   return t;
+   return (mod_tape *)mod__created(mod_tape_init(desc, memory, size, err), memory, &chosen);
 }
 
-MODDEF void mod_tape_destroy(mod_tape *tape)
-{
-   if (tape) mod__release(tape, tape->allocator);
-}
+MODDEF void mod_tape_destroy(mod_tape *tape) { mod__destroy(tape); }
 
 MODDEF void mod_tape_reset(mod_tape *tape)
 {
    if (!tape) return;
-   tape->arena.used = tape->start;
-   tape->stub.used = tape->start;
+   tape->arena.used = tape->stub.used = tape->start;
    ++tape->resets;
    tape->last = NULL;
    tape->backward_scratch = 0;
@@ -2405,6 +2397,17 @@ MOD__FN int mod__take(mod_tape *t, size_t count, size_t size, void **out)
    return 0;
 }
 
+/* Zeroed memory. NULL while measuring, and if the tape has failed. */
+MOD__FN void *mod__zeroed(mod_tape *t, size_t count, size_t size)
+{
+   void *out;
+   mod__take(t, count, size, &out);
+   if (out) memset(out, 0, count * size);
+   return out;
+}
+
+MOD__FN int *mod__ints(mod_tape *t, size_t count) { return (int *)mod__zeroed(t, count, sizeof(int)); }
+
 /* Zeroed memory for a description, real even while measuring. NULL: the tape has failed. */
 MOD__FN void *mod__describe(mod_tape *t, size_t size)
 {
@@ -2450,13 +2453,12 @@ MOD__FN void mod__call_op(void *arg, mod__range r)
    call->kernel(call->y, r);
 }
 
+/* Not while measuring. */
 MOD__FN void mod__run(mod_tape *t, mod__op_kernel kernel, mod_tensor *y, int n, double work, size_t scratch)
 {
-   mod__op_call call;
-   call.kernel = kernel;
-   call.y = y;
-   mod__parallel(&t->desc, mod__call_op, &call, n, work,
-                 scratch ? t->arena.base + t->arena.used : NULL, scratch);
+   mod__op_call call = {kernel, y};
+   if (t->desc.measure) return;
+   mod__parallel(&t->desc, mod__call_op, &call, n, work, scratch ? t->arena.base + t->arena.used : NULL, scratch);
 }
 
 /* --- shapes: a tensor is read as a matrix of rows and columns --- */
@@ -2471,6 +2473,12 @@ MOD__FN int mod__n_rows(const mod_tensor *x)
 }
 
 MOD__FN size_t mod__count(const mod_tensor *x) { return (size_t)mod__n_rows(x) * (size_t)mod__cols(x); }
+
+/* A kernel over the rows of y that needs no scratch; work: steps for each number. */
+MOD__FN void mod__run_rows(mod_tape *t, mod__op_kernel kernel, mod_tensor *y, double work)
+{
+   mod__run(t, kernel, y, mod__n_rows(y), work * mod__cols(y), 0);
+}
 
 MOD__FN int mod__same_shape(const mod_tensor *a, const mod_tensor *b)
 {
@@ -2537,33 +2545,22 @@ MOD__FN int mod__max_rows(const mod_tensor *x)
 }
 
 /* Numbers to reserve for a tensor: rows that depend on the data count with their maximum. */
-MOD__FN size_t mod__reserved(const mod_tensor *y)
-{
-   size_t count = (size_t)(y->n_max ? y->n_max : y->dim[0]);
-   int i;
-   for (i = 1; i < y->n_dim; ++i) count *= (size_t)y->dim[i]; /* fits: mod__describe_tensor */
-   return count;
-}
-
-/* Room for a gradient. While measuring, grad is a mark that there would be one; it is never read. */
-MOD__FN int mod__take_grad(mod_tape *t, mod_tensor *y)
-{
-   void *grad;
-   if (!mod__take(t, mod__reserved(y), sizeof(mod_real), &grad)) return 0;
-   y->grad = (mod_real *)(t->desc.measure ? (void *)t : grad);
-   return 1;
-}
+MOD__FN size_t mod__reserved(const mod_tensor *y) { return (size_t)mod__max_rows(y) * (size_t)mod__cols(y); }
 
 /* Records y as made from its inputs, and gives it a gradient if one of them has one. */
 MOD__FN int mod__record(mod_tape *t, mod_tensor *y, mod_tensor *a, mod_tensor *b, mod_tensor *c,
                         void (*backward)(mod_tape *, mod_tensor *))
 {
+   void *grad;
    y->in[0] = a;
    y->in[1] = b;
    y->in[2] = c;
    if (t->desc.forward_only || !backward) return 1;
    if (!((a && a->grad) || (b && b->grad) || (c && c->grad))) return 1;
-   if (!y->grad && !mod__take_grad(t, y)) return 0;
+   if (!y->grad) {
+      if (!mod__take(t, mod__reserved(y), sizeof(mod_real), &grad)) return 0;
+      y->grad = (mod_real *)(t->desc.measure ? (void *)t : grad); /* a mark that there would be one, never read */
+   }
    y->backward = backward;
    y->previous = t->last;
    t->last = y;
@@ -2599,9 +2596,8 @@ MOD__FN mod_tensor *mod__alias(mod_tape *t, mod_tensor *x, int n_dim, const int 
    return y;
 }
 
-MODDEF mod_result mod_tape_backward(mod_tape *tape, mod_tensor *loss, mod_error *err)
+MODDEF mod_result mod_tape_backward(mod_tape *t, mod_tensor *loss, mod_error *err)
 {
-   mod_tape *t = tape;
    mod_tensor *y;
    size_t used;
    void *scratch;
@@ -2645,50 +2641,40 @@ MODDEF mod_tensor *mod_leaf(mod_tape *tape, mod_real *data, mod_real *grad, int 
 /* --- matmul: C = A B, A B^T or A^T B; dA += dC B^T, dB += A^T dC, transposed as A and B are ---
    One chain per element over the inner index, ascending. 2 m n k FLOPs forward, twice that backward. */
 
-MOD__FN void mod__gemm_run(mod_tape *t, mod_real *c, const mod_real *a, size_t a_row, size_t a_col, const mod_real *b,
-                           size_t b_row, size_t b_col, int m, int n, int k, int accumulate)
+enum { MOD__NN, MOD__NT, MOD__TN }; /* A [m, k] B [k, n];  A [m, k] B^T, B [n, k];  A^T B, A [k, m], B [k, n] */
+
+MOD__FN void mod__gemm_run(mod_tape *t, int form, mod_real *c, const mod_real *a, const mod_real *b, int m, int n,
+                           int k, int accumulate)
 {
-   mod__gemm g;
+   const size_t a_row = form == MOD__TN ? 1 : (size_t)k, a_col = form == MOD__TN ? (size_t)m : 1;
+   const size_t b_row = form == MOD__NT ? 1 : (size_t)n, b_col = form == MOD__NT ? (size_t)k : 1;
+   mod__gemm g = {c, a, b, a_row, a_col, b_row, b_col, m, n, k, accumulate, 0};
    int shares = (int)(mod__whole(n) / MOD__WIDEST), threads = t->desc.n_threads;
    size_t scratch = mod__gemm_scratch(m, n, k);
    if (m == 0 || n == 0 || k == 0) {
       if (!accumulate && m > 0 && n > 0) memset(c, 0, (size_t)m * (size_t)n * sizeof *c);
       return;
    }
-   g.c = c;
-   g.a = a;
-   g.b = b;
-   g.a_row = a_row;
-   g.a_col = a_col;
-   g.b_row = b_row;
-   g.b_col = b_col;
-   g.m = m;
-   g.n = n;
-   g.k = k;
-   g.accumulate = accumulate;
    g.by_rows = m > n || (shares % threads && m >= 8 * threads); /* each thread copies the part of B that it needs */
    mod__parallel(&t->desc, mod__gemm_part, &g, g.by_rows ? m : shares, /* sixteen FLOPs: a step */
                  2.0 / 16 * k * (g.by_rows ? n : (double)m * (int)MOD__WIDEST),
                  scratch ? t->arena.base + t->arena.used : NULL, scratch);
 }
 
-enum { MOD__NN, MOD__NT, MOD__TN };
-
 MOD__FN void mod__matmul_backward(mod_tape *t, mod_tensor *y)
 {
    mod_tensor *A = y->in[0], *B = y->in[1];
    const mod_real *a = A->data, *b = B->data, *dc = y->grad;
    int m = mod__n_rows(y), n = mod__cols(y), form = y->option[0], k = form == MOD__TN ? A->dim[0] : mod__cols(A);
-   size_t M = (size_t)m, N = (size_t)n, K = (size_t)k;
    if (A->grad) {
-      if (form == MOD__NN) mod__gemm_run(t, A->grad, dc, N, 1, b, 1, N, m, k, n, 1); /* dC B^T */
-      if (form == MOD__NT) mod__gemm_run(t, A->grad, dc, N, 1, b, K, 1, m, k, n, 1); /* dC B */
-      if (form == MOD__TN) mod__gemm_run(t, A->grad, b, N, 1, dc, 1, N, k, m, n, 1); /* B dC^T */
+      if (form == MOD__NN) mod__gemm_run(t, MOD__NT, A->grad, dc, b, m, k, n, 1); /* dC B^T */
+      if (form == MOD__NT) mod__gemm_run(t, MOD__NN, A->grad, dc, b, m, k, n, 1); /* dC B */
+      if (form == MOD__TN) mod__gemm_run(t, MOD__NT, A->grad, b, dc, k, m, n, 1); /* B dC^T */
    }
    if (B->grad) {
-      if (form == MOD__NN) mod__gemm_run(t, B->grad, a, 1, K, dc, N, 1, k, n, m, 1); /* A^T dC */
-      if (form == MOD__NT) mod__gemm_run(t, B->grad, dc, 1, N, a, K, 1, n, k, m, 1); /* dC^T A */
-      if (form == MOD__TN) mod__gemm_run(t, B->grad, a, M, 1, dc, N, 1, k, n, m, 1); /* A dC */
+      if (form == MOD__NN) mod__gemm_run(t, MOD__TN, B->grad, a, dc, k, n, m, 1); /* A^T dC */
+      if (form == MOD__NT) mod__gemm_run(t, MOD__TN, B->grad, dc, a, n, k, m, 1); /* dC^T A */
+      if (form == MOD__TN) mod__gemm_run(t, MOD__NN, B->grad, a, dc, k, n, m, 1); /* A dC */
    }
 }
 
@@ -2719,12 +2705,7 @@ MOD__FN mod_tensor *mod__matmul(mod_tape *t, mod_tensor *a, mod_tensor *b, int f
       mod__backward_scratch(t, y, form == MOD__NT ? mod__gemm_scratch(n, K, M) : mod__gemm_scratch(K, n, M), INT_MAX);
       if (!mod__scratch(t, mod__gemm_scratch(M, n, K), INT_MAX)) return NULL;
    }
-   if (!t->desc.measure) {
-      size_t M = (size_t)m, N = (size_t)n, K = (size_t)k;
-      if (form == MOD__NN) mod__gemm_run(t, y->data, a->data, K, 1, b->data, N, 1, m, n, k, 0);
-      if (form == MOD__NT) mod__gemm_run(t, y->data, a->data, K, 1, b->data, 1, K, m, n, k, 0);
-      if (form == MOD__TN) mod__gemm_run(t, y->data, a->data, 1, M, b->data, N, 1, m, n, k, 0);
-   }
+   if (!t->desc.measure) mod__gemm_run(t, form, y->data, a->data, b->data, m, n, k, 0);
    return y;
 }
 
@@ -2817,13 +2798,12 @@ MOD__FN void mod__binary_db_row(mod_tensor *y, mod__range r)
 
 MOD__FN void mod__binary_backward(mod_tape *t, mod_tensor *y)
 {
-   int rows = mod__n_rows(y), cols = mod__cols(y);
-   if (y->in[0]->grad) mod__run(t, mod__binary_da, y, rows, cols, 0);
+   if (y->in[0]->grad) mod__run_rows(t, mod__binary_da, y, 1);
    if (!y->in[1]->grad) return;
    if (y->option[1] == MOD__ROW)
-      mod__run(t, mod__binary_db_row, y, cols, rows, 0);
+      mod__run(t, mod__binary_db_row, y, mod__cols(y), mod__n_rows(y), 0);
    else
-      mod__run(t, mod__binary_db, y, rows, cols, 0);
+      mod__run_rows(t, mod__binary_db, y, 1);
 }
 
 MOD__FN mod_tensor *mod__binary(mod_tape *t, mod_tensor *a, mod_tensor *b, int op)
@@ -2843,7 +2823,7 @@ MOD__FN mod_tensor *mod__binary(mod_tape *t, mod_tensor *a, mod_tensor *b, int o
    if (!y) return NULL;
    y->option[0] = op;
    y->option[1] = spread;
-   if (!t->desc.measure) mod__run(t, mod__binary_forward, y, mod__n_rows(y), mod__cols(y), 0);
+   mod__run_rows(t, mod__binary_forward, y, 1);
    return y;
 }
 
@@ -2876,10 +2856,7 @@ MOD__FN void mod__map_dx(mod_tensor *y, mod__range r)
                                (mod_real)y->value, y->option[0]);
 }
 
-MOD__FN void mod__map_backward(mod_tape *t, mod_tensor *y)
-{
-   mod__run(t, mod__map_dx, y, mod__n_rows(y), 16.0 * mod__cols(y), 0);
-}
+MOD__FN void mod__map_backward(mod_tape *t, mod_tensor *y) { mod__run_rows(t, mod__map_dx, y, 16); }
 
 MOD__FN mod_tensor *mod__unary(mod_tape *t, mod_tensor *x, int map, double r, int k)
 {
@@ -2889,7 +2866,7 @@ MOD__FN mod_tensor *mod__unary(mod_tape *t, mod_tensor *x, int map, double r, in
    y->value = r;
    y->option[0] = k;
    y->option[1] = map;
-   if (!t->desc.measure) mod__run(t, mod__map_forward, y, mod__n_rows(y), 16.0 * mod__cols(y), 0);
+   mod__run_rows(t, mod__map_forward, y, 16);
    return y;
 }
 
@@ -2942,17 +2919,14 @@ MOD__FN void mod__softmax_dx(mod_tensor *y, mod__range r)
    }
 }
 
-MOD__FN void mod__softmax_backward(mod_tape *t, mod_tensor *y)
-{
-   mod__run(t, mod__softmax_dx, y, mod__n_rows(y), 4.0 * mod__cols(y), 0);
-}
+MOD__FN void mod__softmax_backward(mod_tape *t, mod_tensor *y) { mod__run_rows(t, mod__softmax_dx, y, 4); }
 
 MODDEF mod_tensor *mod_softmax(mod_tape *tape, mod_tensor *x)
 {
    mod_tensor *y;
    if (!mod__ready(tape, x, x, x)) return NULL;
    y = mod__output_like(tape, x, mod__cols(x), x, NULL, NULL, mod__softmax_backward);
-   if (y && !tape->desc.measure) mod__run(tape, mod__softmax_forward, y, mod__n_rows(y), 16.0 * mod__cols(y), 0);
+   if (y) mod__run_rows(tape, mod__softmax_forward, y, 16);
    return y;
 }
 
@@ -2996,7 +2970,7 @@ MODDEF mod_tensor *mod_logsumexp(mod_tape *tape, mod_tensor *x)
    y = mod__output_like(tape, x, 1, x, NULL, NULL, mod__logsumexp_backward);
    if (!y || !mod__take(tape, mod__reserved(y), 2 * sizeof(mod_real), &y->saved)) return NULL;
    mod__backward_scratch(tape, y, (size_t)mod__cols(x) * sizeof(mod_real), INT_MAX);
-   if (!tape->desc.measure) mod__run(tape, mod__logsumexp_forward, y, mod__n_rows(y), 16.0 * mod__cols(x), 0);
+   mod__run(tape, mod__logsumexp_forward, y, mod__n_rows(y), 16.0 * mod__cols(x), 0);
    return y;
 }
 
@@ -3086,7 +3060,7 @@ MOD__FN mod_tensor *mod__norm(mod_tape *t, mod_tensor *x, mod_tensor *gain, mod_
    y->value = eps;
    y->option[0] = kind;
    mod__backward_scratch(t, y, 2 * (size_t)cols * sizeof(mod_real), INT_MAX);
-   if (!t->desc.measure) mod__run(t, mod__norm_forward, y, mod__n_rows(y), 8.0 * cols, 0);
+   mod__run_rows(t, mod__norm_forward, y, 8);
    return y;
 }
 
@@ -3145,7 +3119,7 @@ MOD__FN mod_tensor *mod__embedding(mod_tape *t, mod_tensor *table, const int *id
    dim[1] = table->dim[1];
    if ((y = mod__output(t, 2, dim, n_max, table, NULL, NULL, mod__embedding_backward)) == NULL) return NULL;
    y->arg[0] = ids;
-   if (!t->desc.measure) mod__run(t, mod__embedding_forward, y, n, dim[1], 0);
+   mod__run_rows(t, mod__embedding_forward, y, 1);
    return y;
 }
 
@@ -3160,12 +3134,10 @@ MODDEF mod_tensor *mod_embedding(mod_tape *tape, mod_tensor *table, const int *i
 MODDEF mod_tensor *mod_rope_table(mod_tape *tape, int first, int n, int head_dim, double base)
 {
    mod_tensor *y;
-   int p, i, dim[2];
+   int p, i, dim[2] = {n, head_dim};
    if (!tape || tape->error.code != MOD_RESULT_OK) return NULL;
    if (first < 0 || n < 0 || first > INT_MAX - n || head_dim < 2 || head_dim % 2 || !(base >= 1 && mod__finite(base)))
       return mod__refuse(tape, MOD_RESULT_ARG, "rope: positions >= 0, an even head_dim >= 2 and a base >= 1", -1);
-   dim[0] = n;
-   dim[1] = head_dim;
    if ((y = mod__output(tape, 2, dim, 0, NULL, NULL, NULL, NULL)) == NULL) return NULL;
    y->option[0] = first;
    if (tape->desc.measure) return y;
@@ -3181,14 +3153,14 @@ MODDEF mod_tensor *mod_rope_table(mod_tape *tape, int first, int n, int head_dim
 }
 
 /* to (+)= from rotated; direction -1 rotates back. */
-MOD__FN void mod__rotate(const mod_tensor *y, const mod_real *from, mod_real *to, int lo, int hi, mod_real direction,
+MOD__FN void mod__rotate(const mod_tensor *y, const mod_real *from, mod_real *to, mod__range r, mod_real direction,
                          int accumulate)
 {
    const int *position = ((const mod_rows *)y->arg[0])->position;
    const mod_tensor *table = (const mod_tensor *)y->arg[1];
    size_t n = (size_t)mod__cols(y), hd = (size_t)mod__cols(table), h, j;
    int i;
-   for (i = lo; i < hi; ++i) {
+   for (i = r.lo; i < r.hi; ++i) {
       const mod_real *turn = table->data + (size_t)(position[i] - table->option[0]) * hd;
       for (h = (size_t)i * n; h < (size_t)(i + 1) * n; h += hd)
          for (j = 0; j < hd; j += 2) {
@@ -3200,20 +3172,9 @@ MOD__FN void mod__rotate(const mod_tensor *y, const mod_real *from, mod_real *to
    }
 }
 
-MOD__FN void mod__rope_forward(mod_tensor *y, mod__range r)
-{
-   mod__rotate(y, y->in[0]->data, y->data, r.lo, r.hi, 1, 0);
-}
-
-MOD__FN void mod__rope_dx(mod_tensor *y, mod__range r)
-{
-   mod__rotate(y, y->grad, y->in[0]->grad, r.lo, r.hi, -1, 1);
-}
-
-MOD__FN void mod__rope_backward(mod_tape *t, mod_tensor *y)
-{
-   mod__run(t, mod__rope_dx, y, mod__n_rows(y), 4.0 * mod__cols(y), 0);
-}
+MOD__FN void mod__rope_forward(mod_tensor *y, mod__range r) { mod__rotate(y, y->in[0]->data, y->data, r, 1, 0); }
+MOD__FN void mod__rope_dx(mod_tensor *y, mod__range r) { mod__rotate(y, y->grad, y->in[0]->grad, r, -1, 1); }
+MOD__FN void mod__rope_backward(mod_tape *t, mod_tensor *y) { mod__run_rows(t, mod__rope_dx, y, 4); }
 
 MODDEF mod_tensor *mod_rope(mod_tape *tape, mod_tensor *x, const mod_rows *rows, mod_tensor *table)
 {
@@ -3231,7 +3192,7 @@ MODDEF mod_tensor *mod_rope(mod_tape *tape, mod_tensor *x, const mod_rows *rows,
    if ((y = mod__output_like(tape, x, x->dim[1], x, NULL, NULL, mod__rope_backward)) == NULL) return NULL;
    y->arg[0] = rows;
    y->arg[1] = table;
-   if (!tape->desc.measure) mod__run(tape, mod__rope_forward, y, x->dim[0], 4.0 * x->dim[1], 0);
+   mod__run_rows(tape, mod__rope_forward, y, 4);
    return y;
 }
 
@@ -3256,36 +3217,32 @@ typedef struct mod__attention {
    mod_real *q_panels, *do_panels; /* q and do of a strip in panels, for dS^T q and P^T do */
 } mod__attention;
 
-MOD__FN int mod__piece(mod_arena *arena, mod_real **out, size_t rows, size_t cols)
+MOD__FN mod_real *mod__piece(mod_arena *arena, size_t rows, size_t cols, int *fits)
 {
-   void *p;
-   mod_error e;
-   if (!mod__mul(&cols, cols, sizeof(mod_real)) || mod_arena_push(arena, rows, cols, &p, &e) != MOD_RESULT_OK) return 0;
-   *out = (mod_real *)p;
-   return 1;
+   *fits = *fits && mod__mul(&cols, cols, sizeof(mod_real));
+   return (mod_real *)mod__push(arena, rows, cols, fits);
 }
 
-/* Scratch of one task, in one walk: with base NULL it counts. q_max, k_max: most query rows and keys of a sequence.
-   (size_t)-1: more than there is. */
-MOD__FN size_t mod__attention_layout(mod__attention *a, unsigned char *base, int q_max, int k_max, int hd, int backward)
+/* Scratch of one task, in one walk: with base NULL it only counts. (size_t)-1: more than there is. */
+MOD__FN size_t mod__attention_layout(mod__attention *a, unsigned char *base, const mod_rows *q_rows,
+                                     const mod_rows *kv_rows, int hd, int backward)
 {
+   int q_max = q_rows->length_max, k_max = kv_rows->length_max; /* of a sequence */
    size_t rows = (size_t)mod__min(q_max, MOD__STRIP), wide = mod__whole(hd), keys = mod__whole(k_max), d = (size_t)hd;
-   mod_arena arena;
-   mod_error e;
-   void *visible;
-   memset(&arena, 0, sizeof arena);
-   arena.base = base;
-   arena.size = (size_t)-1;
+   int fits = 1;
+   mod_arena arena = {base, (size_t)-1, 0, 0};
    a->s_row = keys + MOD__PANEL; /* no power of two: a column in more than one set of the cache */
-   if (!mod__piece(&arena, &a->s, rows, a->s_row) || !mod__piece(&arena, &a->kt, d, keys) ||
-       !mod__piece(&arena, &a->kv_panels, (size_t)k_max, wide) ||
-       (backward && (!mod__piece(&arena, &a->dp, rows, a->s_row) || !mod__piece(&arena, &a->vt, d, keys) ||
-                     !mod__piece(&arena, &a->q_panels, rows, wide) ||
-                     !mod__piece(&arena, &a->do_panels, rows, wide))) ||
-       mod_arena_push(&arena, (size_t)q_max, sizeof(int), &visible, &e) != MOD_RESULT_OK)
-      return (size_t)-1;
-   a->visible = (int *)visible;
-   return arena.used;
+   a->s = mod__piece(&arena, rows, a->s_row, &fits);
+   a->kt = mod__piece(&arena, d, keys, &fits);
+   a->kv_panels = mod__piece(&arena, (size_t)k_max, wide, &fits);
+   if (backward) {
+      a->dp = mod__piece(&arena, rows, a->s_row, &fits);
+      a->vt = mod__piece(&arena, d, keys, &fits);
+      a->q_panels = mod__piece(&arena, rows, wide, &fits);
+      a->do_panels = mod__piece(&arena, rows, wide, &fits);
+   }
+   a->visible = (int *)mod__push(&arena, (size_t)q_max, sizeof(int), &fits);
+   return fits ? arena.used : (size_t)-1;
 }
 
 MOD__FN mod__attention mod__attention_task(const mod_tensor *y, int task, mod__range r, int backward)
@@ -3308,7 +3265,7 @@ MOD__FN mod__attention mod__attention_task(const mod_tensor *y, int task, mod__r
    a.kv_width = (size_t)mod__cols(k);
    a.kv = (size_t)kv_rows->start[sequence] * a.kv_width + (size_t)(group * a.hd);
    a.scale = 1 / mod__sqrt((mod_real)a.hd);
-   mod__attention_layout(&a, (unsigned char *)r.scratch, q_rows->length_max, kv_rows->length_max, a.hd, backward);
+   mod__attention_layout(&a, (unsigned char *)r.scratch, q_rows, kv_rows, a.hd, backward);
    for (i = a.q0; i < a.q1; ++i) {
       const int *position = kv_rows->position + kv_rows->start[sequence];
       while (n < a.n_keys && (y->option[2] == MOD_MASK_FULL || position[n] <= q_rows->position[i])) ++n;
@@ -3325,19 +3282,9 @@ MOD__FN mod__attention mod__attention_task(const mod_tensor *y, int task, mod__r
 MOD__FN void mod__times(const mod__attention *a, mod_real *c, size_t c_row, const mod_real *x, size_t x_row,
                         size_t x_col, const mod_real *panels, int depth, int first, int m, int n, int k, int accumulate)
 {
-   mod__product p;
-   p.c = c;
-   p.c_row = c_row;
-   p.a = x;
-   p.a_row = x_row;
-   p.a_col = x_col;
-   p.b = panels + first * a->use->panel;
-   p.b_row = (size_t)a->use->panel;
-   p.b_panel = (size_t)depth * p.b_row;
-   p.m = m;
-   p.n = n;
-   p.k = k;
-   p.accumulate = accumulate;
+   const size_t panel = (size_t)a->use->panel;
+   const mod__product p = {c, x, panels + (size_t)first * panel, c_row, x_row, x_col, panel, (size_t)depth * panel,
+                           m, n, k, accumulate};
    if (m > 0) a->use->multiply(&p);
 }
 
@@ -3434,12 +3381,6 @@ MOD__FN void mod__attention_dqkv(mod_tensor *y, mod__range r)
    }
 }
 
-MOD__FN size_t mod__attention_scratch(const mod_rows *q_rows, const mod_rows *kv_rows, int hd, int backward)
-{
-   mod__attention a;
-   return mod__attention_layout(&a, NULL, q_rows->length_max, kv_rows->length_max, hd, backward);
-}
-
 /* About the FLOPs of one task: a sequence and a group of heads that share keys. */
 MOD__FN double mod__attention_work(const mod_tensor *y)
 {
@@ -3450,9 +3391,10 @@ MOD__FN double mod__attention_work(const mod_tensor *y)
 
 MOD__FN void mod__attention_backward(mod_tape *t, mod_tensor *y)
 {
-   const mod_rows *kv_rows = (const mod_rows *)y->arg[1];
+   const mod_rows *q_rows = (const mod_rows *)y->arg[0], *kv_rows = (const mod_rows *)y->arg[1];
+   mod__attention a;
    mod__run(t, mod__attention_dqkv, y, kv_rows->n_seqs * y->option[1], 2.5 * mod__attention_work(y),
-            mod__attention_scratch((const mod_rows *)y->arg[0], kv_rows, mod__cols(y) / y->option[0], 1));
+            mod__attention_layout(&a, NULL, q_rows, kv_rows, mod__cols(y) / y->option[0], 1));
 }
 
 /* Pairs of a query and a key that it sees. */
@@ -3471,11 +3413,11 @@ MOD__FN int64_t mod__pairs(const mod_rows *q_rows, const mod_rows *kv_rows, int 
    return pairs;
 }
 
-MODDEF mod_tensor *mod_attention(mod_tape *tape, mod_tensor *q, mod_tensor *k, mod_tensor *v, const mod_rows *q_rows,
+MODDEF mod_tensor *mod_attention(mod_tape *t, mod_tensor *q, mod_tensor *k, mod_tensor *v, const mod_rows *q_rows,
                                  const mod_rows *kv_rows, int n_heads, int n_kv_heads, mod_mask mask)
 {
-   mod_tape *t = tape;
    mod_tensor *y;
+   mod__attention a;
    size_t scratch;
    int hd, tasks;
    if (!mod__ready(t, q, k, v)) return NULL;
@@ -3497,8 +3439,8 @@ MODDEF mod_tensor *mod_attention(mod_tape *tape, mod_tensor *q, mod_tensor *k, m
    y->option[1] = n_kv_heads;
    y->option[2] = (int)mask;
    tasks = kv_rows->n_seqs * n_kv_heads;
-   mod__backward_scratch(t, y, mod__attention_scratch(q_rows, kv_rows, hd, 1), tasks);
-   scratch = mod__attention_scratch(q_rows, kv_rows, hd, 0);
+   mod__backward_scratch(t, y, mod__attention_layout(&a, NULL, q_rows, kv_rows, hd, 1), tasks);
+   scratch = mod__attention_layout(&a, NULL, q_rows, kv_rows, hd, 0);
    if (!mod__scratch(t, scratch, tasks)) return NULL;
    if (t->desc.measure) return y;
    mod__run(t, mod__attention_forward, y, tasks, mod__attention_work(y), scratch);
@@ -3514,24 +3456,19 @@ MOD__FN mod_rows *mod__no_rows(mod_tape *t, mod_result code, const char *message
    return NULL;
 }
 
-MOD__FN mod_rows *mod__rows_new(mod_tape *t, int n_seqs, int n_max, int length_max, int ragged,
-                               const mod_rows *parent)
+MOD__FN mod_rows *mod__rows_new(mod_tape *t, int n_seqs, int n_max, int length_max, int ragged, const mod_rows *parent)
 {
    mod_rows *r = (mod_rows *)mod__describe(t, sizeof *r);
-   void *start, *position, *index = NULL;
-   if (!r || !mod__take(t, (size_t)n_seqs + 1, sizeof(int), &start) ||
-       !mod__take(t, (size_t)n_max, sizeof(int), &position) ||
-       (parent && !mod__take(t, (size_t)n_max, sizeof(int), &index)))
-      return NULL;
+   if (!r) return NULL;
    r->n_seqs = n_seqs;
    r->n = r->n_max = n_max;
    r->length_max = length_max;
    r->ragged = ragged;
    r->parent = parent;
-   r->start = (int *)start;
-   r->position = (int *)position;
-   r->index = (int *)index;
-   return r;
+   r->start = mod__ints(t, (size_t)n_seqs + 1);
+   r->position = mod__ints(t, (size_t)n_max);
+   if (parent) r->index = mod__ints(t, (size_t)n_max);
+   return t->error.code == MOD_RESULT_OK ? r : NULL;
 }
 
 MODDEF mod_rows *mod_rows_make(mod_tape *tape, int n_seqs, int length, const int *lengths)
@@ -3635,15 +3572,13 @@ MODDEF mod_rows *mod_rows_others(mod_tape *tape, const mod_rows *rows, const mod
    return mod__rows_others(tape, rows, kept, !rows->ragged && !kept->ragged);
 }
 
-MODDEF int mod_rows_choose(mod_tape *tape, const mod_rows *rows, mod_tensor *score, int choices, int n_experts,
-                           int slots, int *used, int *chosen, mod_rows **out)
+MODDEF int mod_rows_choose(mod_tape *t, const mod_rows *rows, mod_tensor *score, int choices, int n_experts, int slots,
+                           int *used, int *chosen, mod_rows **out)
 {
-   mod_tape *t = tape;
    mod_error err;
    int paths, length, s, e, i;
-   size_t mark;
-   void *memory[4];
-   int *path, *slot, *room, *held;
+   size_t mark, n_choices;
+   int *path, *slot, *all_paths, *all_slots, *room, *held;
    if (!mod__ready(t, score, score, score)) return 0;
    if (!rows || !out) return mod__no_rows(t, MOD_RESULT_ARG, "choose: rows or out is NULL", -1), 0;
    if (!mod__fits(t, score, rows) || score->n_dim != 2)
@@ -3662,21 +3597,22 @@ MODDEF int mod_rows_choose(mod_tape *tape, const mod_rows *rows, mod_tensor *sco
       t->stub.used = described;
    }
    mark = t->arena.used;
-   if (!mod__take(t, (size_t)rows->length_max * (size_t)choices, sizeof(int), &memory[0]) ||
-       !mod__take(t, (size_t)rows->length_max * (size_t)choices, sizeof(int), &memory[1]) ||
-       !mod__take(t, (size_t)paths, sizeof(int), &memory[2]) || !mod__take(t, (size_t)paths, sizeof(int), &memory[3]))
-      return 0;
+   n_choices = (size_t)rows->length_max * (size_t)choices;
+   all_paths = mod__ints(t, n_choices);
+   all_slots = mod__ints(t, n_choices);
+   room = mod__ints(t, (size_t)paths);
+   held = mod__ints(t, (size_t)paths);
    t->arena.used = mark; /* scratch: nothing is taken before the end */
+   if (t->error.code != MOD_RESULT_OK) return 0;
    if (t->desc.measure) return 1;
-   room = (int *)memory[2];
-   held = used ? used : (int *)memory[3];
+   if (used) held = used;
    for (e = 0; e < paths; ++e) room[e] = e < n_experts ? slots : -1;
    for (e = 0; e < n_experts; ++e) out[e]->n = 0;
    if (chosen) memset(chosen, 0, (size_t)rows->n_seqs * (size_t)paths * sizeof *chosen);
    for (s = 0; s < rows->n_seqs; ++s) {
       int first = rows->start[s], n = rows->start[s + 1] - first;
-      path = (int *)memory[0];
-      slot = (int *)memory[1];
+      path = all_paths;
+      slot = all_slots;
       if (!used) memset(held, 0, (size_t)paths * sizeof *held);
       for (e = 0; e < n_experts; ++e) out[e]->start[s] = out[e]->n;
       if (mod_route_choose(score->data + (size_t)first * (size_t)paths, n, paths, choices, room, held, path, slot,
@@ -3756,7 +3692,7 @@ MODDEF mod_tensor *mod_gather(mod_tape *tape, mod_tensor *x, const mod_rows *kep
    y = mod__output(tape, x->n_dim, dim, kept->ragged ? kept->n_max : 0, x, NULL, NULL, mod__gather_backward);
    if (!y) return NULL;
    y->arg[0] = kept;
-   if (!tape->desc.measure) mod__run(tape, mod__gather_forward, y, kept->n, mod__cols(y), 0);
+   mod__run(tape, mod__gather_forward, y, kept->n, mod__cols(y), 0);
    return y;
 }
 
@@ -3796,7 +3732,7 @@ MOD__FN void mod__scatter_df(mod_tensor *y, mod__range r)
 
 MOD__FN void mod__scatter_backward(mod_tape *t, mod_tensor *y)
 {
-   if (y->in[0] && y->in[0]->grad) mod__run(t, mod__scatter_dx, y, y->dim[0], mod__cols(y), 0);
+   if (y->in[0] && y->in[0]->grad) mod__run_rows(t, mod__scatter_dx, y, 1);
    mod__run(t, mod__scatter_df, y, y->in[1]->dim[0], 4.0 * mod__cols(y), 0);
 }
 
@@ -3835,7 +3771,7 @@ MOD__FN mod_tensor *mod__scatter_into(mod_tape *t, mod_tensor *y, mod_tensor *de
    sum->grad = y->grad;
    if (!mod__record(t, sum, NULL, delta, weight, mod__scatter_backward)) return NULL;
    sum->arg[0] = kept;
-   if (!t->desc.measure) mod__run(t, mod__scatter_forward, sum, kept->n, sum->dim[1], 0);
+   mod__run(t, mod__scatter_forward, sum, kept->n, sum->dim[1], 0);
    return sum;
 }
 
@@ -3853,14 +3789,14 @@ typedef struct mod__dropout_key {
 } mod__dropout_key;
 
 /* to (+)= from keep / (1 - p) */
-MOD__FN void mod__drop(const mod_tensor *y, const mod_real *from, mod_real *to, int lo, int hi, int accumulate)
+MOD__FN void mod__drop(const mod_tensor *y, const mod_real *from, mod_real *to, mod__range r, int accumulate)
 {
    const mod_rows *rows = (const mod_rows *)y->arg[0];
    const mod__dropout_key *key = (const mod__dropout_key *)y->saved;
    mod_real scale = (mod_real)(1 / (1 - y->value));
    size_t n = (size_t)mod__cols(y), j;
    int i, s = 0;
-   for (i = lo; i < hi; ++i) {
+   for (i = r.lo; i < r.hi; ++i) {
       uint64_t stream, first;
       while (rows->start[s + 1] <= i) ++s;
       stream = mod_random_substream(key->stream, key->first_id + (uint64_t)s);
@@ -3873,16 +3809,14 @@ MOD__FN void mod__drop(const mod_tensor *y, const mod_real *from, mod_real *to, 
    }
 }
 
-MOD__FN void mod__dropout_forward(mod_tensor *y, mod__range r) { mod__drop(y, y->in[0]->data, y->data, r.lo, r.hi, 0); }
-MOD__FN void mod__dropout_dx(mod_tensor *y, mod__range r) { mod__drop(y, y->grad, y->in[0]->grad, r.lo, r.hi, 1); }
-MOD__FN void mod__dropout_backward(mod_tape *t, mod_tensor *y)
-{
-   mod__run(t, mod__dropout_dx, y, y->dim[0], 8.0 * mod__cols(y), 0);
-}
+MOD__FN void mod__dropout_forward(mod_tensor *y, mod__range r) { mod__drop(y, y->in[0]->data, y->data, r, 0); }
+MOD__FN void mod__dropout_dx(mod_tensor *y, mod__range r) { mod__drop(y, y->grad, y->in[0]->grad, r, 1); }
+MOD__FN void mod__dropout_backward(mod_tape *t, mod_tensor *y) { mod__run_rows(t, mod__dropout_dx, y, 8); }
 
 MODDEF mod_tensor *mod_dropout(mod_tape *tape, mod_tensor *x, const mod_rows *rows, double p, uint64_t seed,
                                uint64_t stream, uint64_t first_id)
 {
+   const mod__dropout_key key = {seed, stream, first_id};
    mod_tensor *y;
    if (!mod__ready(tape, x, x, x)) return NULL;
    if (!rows || !(p >= 0 && p < 1))
@@ -3893,10 +3827,8 @@ MODDEF mod_tensor *mod_dropout(mod_tape *tape, mod_tensor *x, const mod_rows *ro
    y->arg[0] = rows;
    y->value = p;
    if (tape->desc.measure) return y;
-   ((mod__dropout_key *)y->saved)->seed = seed;
-   ((mod__dropout_key *)y->saved)->stream = stream;
-   ((mod__dropout_key *)y->saved)->first_id = first_id;
-   mod__run(tape, mod__dropout_forward, y, x->dim[0], 8.0 * x->dim[1], 0);
+   *(mod__dropout_key *)y->saved = key;
+   mod__run_rows(tape, mod__dropout_forward, y, 8);
    return y;
 }
 
@@ -3939,8 +3871,7 @@ MOD__FN void mod__pool_dx(mod_tensor *y, mod__range r)
 
 MOD__FN void mod__pool_backward(mod_tape *t, mod_tensor *y)
 {
-   const mod_rows *rows = (const mod_rows *)y->arg[0];
-   mod__run(t, mod__pool_dx, y, rows->n_seqs, (double)rows->length_max * mod__cols(y), 0);
+   mod__run_rows(t, mod__pool_dx, y, ((const mod_rows *)y->arg[0])->length_max);
 }
 
 MODDEF mod_tensor *mod_pool(mod_tape *tape, mod_tensor *x, const mod_rows *rows, mod_pool_kind kind)
@@ -3956,8 +3887,7 @@ MODDEF mod_tensor *mod_pool(mod_tape *tape, mod_tensor *x, const mod_rows *rows,
    if ((y = mod__output(tape, 2, dim, 0, x, NULL, NULL, mod__pool_backward)) == NULL) return NULL;
    y->arg[0] = rows;
    y->option[0] = (int)kind;
-   if (!tape->desc.measure)
-      mod__run(tape, mod__pool_forward, y, rows->n_seqs, (double)rows->length_max * dim[1], 0);
+   mod__run_rows(tape, mod__pool_forward, y, rows->length_max);
    return y;
 }
 
@@ -4045,8 +3975,7 @@ MOD__FN void mod__bce_forward(mod_tensor *y, mod__range r)
    int i;
    for (i = r.lo; i < r.hi; ++i) {
       mod_real x = y->in[0]->data[i];
-      ((mod_real *)y->saved)[i] =
-         (x > 0 ? x : 0) - (target[i] ? x : 0) + mod__log(1 + mod__exp(-mod__fabs(x)));
+      ((mod_real *)y->saved)[i] = (x > 0 ? x : 0) - (target[i] ? x : 0) + mod__log(1 + mod__exp(-mod__fabs(x)));
    }
 }
 
@@ -4139,13 +4068,7 @@ MODDEF mod_tensor *mod_reshape(mod_tape *tape, mod_tensor *x, int n_dim, const i
 }
 
 /* --- transpose, slice, concat: y is x walked by other strides; the gradient walks back ---
-   Element (i0, i1, i2, i3) of a box is at first + i0 s0 + i1 s1 + i2 s2 + i3 s3 on either side. */
-
-typedef struct mod__box {
-   int dim[MOD_TENSOR_MAX_DIM];
-   size_t from, to; /* first elements */
-   size_t from_stride[MOD_TENSOR_MAX_DIM], to_stride[MOD_TENSOR_MAX_DIM];
-} mod__box;
+   Element (i0, i1, i2, i3) is at first + i0 s0 + i1 s1 + i2 s2 + i3 s3 on either side. */
 
 MOD__FN void mod__row_major(const mod_tensor *x, size_t *stride)
 {
@@ -4157,19 +4080,33 @@ MOD__FN void mod__row_major(const mod_tensor *x, size_t *stride)
    }
 }
 
-/* y = x or, backward, dx += dy, through the box. */
-MOD__FN void mod__walk(const mod__box *b, mod_tensor *x, mod_tensor *y, int backward)
+enum { MOD__TRANSPOSE, MOD__SLICE, MOD__CONCAT };
+
+/* y = x or, backward, dx += dy, for input `which` of y. option[0]: the dimension; option[1]: the slice's start, or the
+   other dimension; option[2]: which of the three. */
+MOD__FN void mod__walk(mod_tensor *y, int which, int backward)
 {
-   int i[MOD_TENSOR_MAX_DIM];
-   for (i[0] = 0; i[0] < b->dim[0]; ++i[0])
-      for (i[1] = 0; i[1] < b->dim[1]; ++i[1])
-         for (i[2] = 0; i[2] < b->dim[2]; ++i[2])
-            for (i[3] = 0; i[3] < b->dim[3]; ++i[3]) {
-               size_t from = b->from, to = b->to;
-               int d;
-               for (d = 0; d < MOD_TENSOR_MAX_DIM; ++d) {
-                  from += (size_t)i[d] * b->from_stride[d];
-                  to += (size_t)i[d] * b->to_stride[d];
+   mod_tensor *x = y->in[which], *smaller = y->option[2] == MOD__CONCAT ? x : y;
+   size_t x_stride[MOD_TENSOR_MAX_DIM], y_stride[MOD_TENSOR_MAX_DIM], x_first = 0, y_first = 0;
+   int dim[MOD_TENSOR_MAX_DIM], i[MOD_TENSOR_MAX_DIM], k, d = y->option[0], e = y->option[1];
+   for (k = 0; k < MOD_TENSOR_MAX_DIM; ++k) dim[k] = k < y->n_dim ? smaller->dim[k] : 1;
+   mod__row_major(x, x_stride);
+   mod__row_major(y, y_stride);
+   if (y->option[2] == MOD__TRANSPOSE) {
+      size_t s = x_stride[d];
+      x_stride[d] = x_stride[e];
+      x_stride[e] = s;
+   }
+   if (y->option[2] == MOD__SLICE) x_first = (size_t)e * x_stride[d];
+   if (y->option[2] == MOD__CONCAT && which == 1) y_first = (size_t)y->in[0]->dim[d] * y_stride[d];
+   for (i[0] = 0; i[0] < dim[0]; ++i[0])
+      for (i[1] = 0; i[1] < dim[1]; ++i[1])
+         for (i[2] = 0; i[2] < dim[2]; ++i[2])
+            for (i[3] = 0; i[3] < dim[3]; ++i[3]) {
+               size_t from = x_first, to = y_first;
+               for (k = 0; k < MOD_TENSOR_MAX_DIM; ++k) {
+                  from += (size_t)i[k] * x_stride[k];
+                  to += (size_t)i[k] * y_stride[k];
                }
                if (backward)
                   x->grad[from] += y->grad[to];
@@ -4178,36 +4115,12 @@ MOD__FN void mod__walk(const mod__box *b, mod_tensor *x, mod_tensor *y, int back
             }
 }
 
-/* The box of input `which` of y. option[0]: the dimension; option[1]: the slice's start, or the other dimension. */
-enum { MOD__TRANSPOSE, MOD__SLICE, MOD__CONCAT };
-MOD__FN mod__box mod__box_of(const mod_tensor *y, int which)
-{
-   const mod_tensor *x = y->in[which], *smaller = y->option[2] == MOD__CONCAT ? x : y;
-   mod__box b;
-   int i, d = y->option[0], e = y->option[1];
-   memset(&b, 0, sizeof b);
-   for (i = 0; i < MOD_TENSOR_MAX_DIM; ++i) b.dim[i] = i < y->n_dim ? smaller->dim[i] : 1;
-   mod__row_major(x, b.from_stride);
-   mod__row_major(y, b.to_stride);
-   if (y->option[2] == MOD__TRANSPOSE) {
-      size_t s = b.from_stride[d];
-      b.from_stride[d] = b.from_stride[e];
-      b.from_stride[e] = s;
-   }
-   if (y->option[2] == MOD__SLICE) b.from = (size_t)e * b.from_stride[d];
-   if (y->option[2] == MOD__CONCAT && which == 1) b.to = (size_t)y->in[0]->dim[d] * b.to_stride[d];
-   return b;
-}
-
 MOD__FN void mod__copy_backward(mod_tape *t, mod_tensor *y)
 {
    int which;
    (void)t;
    for (which = 0; which < 2; ++which)
-      if (y->in[which] && y->in[which]->grad) {
-         mod__box b = mod__box_of(y, which);
-         mod__walk(&b, y->in[which], y, 1);
-      }
+      if (y->in[which] && y->in[which]->grad) mod__walk(y, which, 1);
 }
 
 MOD__FN mod_tensor *mod__copy(mod_tape *t, mod_tensor *a, mod_tensor *b, const int *dim, int n_max, int kind, int d,
@@ -4219,10 +4132,7 @@ MOD__FN mod_tensor *mod__copy(mod_tape *t, mod_tensor *a, mod_tensor *b, const i
    y->option[0] = d;
    y->option[1] = e;
    y->option[2] = kind;
-   for (which = 0; which < (b ? 2 : 1) && !t->desc.measure; ++which) {
-      mod__box box = mod__box_of(y, which);
-      mod__walk(&box, y->in[which], y, 0);
-   }
+   for (which = 0; which < (b ? 2 : 1) && !t->desc.measure; ++which) mod__walk(y, which, 0);
    return y;
 }
 
@@ -4289,10 +4199,10 @@ MODDEF mod_tensor *mod_custom(mod_tape *tape, const mod_custom_desc *desc)
       n_max = in[0]->n_max;
    }
    y = mod__output(tape, desc->n_dim, desc->dim, n_max, in[0], in[1], in[2], desc->backward);
-   if (!y || !mod__take(tape, desc->saved_bytes, 1, &y->saved)) return NULL;
+   if (y) y->saved = mod__zeroed(tape, desc->saved_bytes, 1);
+   if (tape->error.code != MOD_RESULT_OK) return NULL;
    y->user = desc->user;
    if (tape->desc.measure) return y;
-   if (desc->saved_bytes) memset(y->saved, 0, desc->saved_bytes);
    desc->forward(tape, y);
    return tape->error.code == MOD_RESULT_OK ? y : NULL;
 }
@@ -4302,10 +4212,7 @@ MODDEF mod_tensor *mod_custom(mod_tape *tape, const mod_custom_desc *desc)
    ================================================================================================================= */
 
 MOD__FN int mod__or(int value, int otherwise) { return value ? value : otherwise; }
-MOD__FN double mod__or_real(double value, double otherwise)
-{
-   return value == 0 ? otherwise : value;
-}
+MOD__FN double mod__or_real(double value, double otherwise) { return value == 0 ? otherwise : value; }
 
 MODDEF mod_config mod_config_resolve(const mod_config *cfg)
 {
@@ -4595,18 +4502,13 @@ typedef struct mod__spec {
 
 MOD__FN mod__spec mod__matrix(const char *name, int in, int out, double std)
 {
-   mod__spec s = {name, 0, 0, 0, 0, 1, 0, 0};
-   s.rows = in;
-   s.cols = out;
-   s.std = std;
+   mod__spec s = {name, in, out, std, 0, 1, 0, 0};
    return s;
 }
 
 MOD__FN mod__spec mod__vector(const char *name, int n, double value)
 {
-   mod__spec s = {name, 0, 0, 0, 0, 0, 0, 0};
-   s.rows = n;
-   s.value = value;
+   mod__spec s = {name, n, 0, 0, value, 0, 0, 0};
    return s;
 }
 
@@ -4683,6 +4585,7 @@ MOD__FN int mod__spec_of(const mod_config *c, int block, int slot, mod__spec *s)
 enum { MOD__NAME = 32 };
 
 struct mod_model {
+   mod_allocator allocator; /* of mod_model_create */
    mod_config config; /* resolved; its blocks point to the list below */
    mod_block_config *blocks; /* [n_layers] */
    int paths;                /* mod_config_paths */
@@ -4692,7 +4595,6 @@ struct mod_model {
    mod_real *params;         /* [n_params] */
    size_t n_params;
    int n_tensors;
-   mod_allocator allocator; /* of mod_model_create */
 };
 
 MOD__FN size_t mod__thetas(const mod_model *m) { return (size_t)m->paths * (size_t)m->config.n_layers; }
@@ -4701,13 +4603,11 @@ MOD__FN size_t mod__thetas(const mod_model *m) { return (size_t)m->paths * (size
 MOD__FN void mod__name(char *out, int block, const char *suffix)
 {
    if (block >= 0) {
-      char digits[12];
-      int n = 0;
+      int unit = 1000; /* MOD__MAX_LAYERS has four digits */
       memcpy(out, "blocks.", 7);
       out += 7;
-      do digits[n++] = (char)('0' + block % 10);
-      while ((block /= 10) > 0);
-      while (n > 0) *out++ = digits[--n];
+      while (unit > 1 && unit > block) unit /= 10;
+      for (; unit; unit /= 10) *out++ = (char)('0' + block / unit % 10);
       *out++ = '.';
    }
    memcpy(out, suffix, strlen(suffix) + 1);
@@ -4751,40 +4651,33 @@ MOD__FN int mod__enumerate(const mod_config *c, mod_model *m, char *names, size_
    return 1;
 }
 
-/* One walk over a model's memory: counts with a counting arena, places with a real one. */
+/* One walk over a model's memory: counts with a counting arena; places with a real one, and then sets *out. */
 MOD__FN mod_result mod__model_layout(const mod_config *c, mod_arena *a, mod_model **out, mod_error *err)
 {
-   void *model, *blocks, *theta, *param, *index, *names, *params;
-   size_t n_params, layers = (size_t)c->n_layers;
-   mod_model *m;
-   int n_tensors, i, paths = mod_config_paths(c);
-   if (!mod__enumerate(c, NULL, NULL, &n_params, &n_tensors))
+   size_t layers = (size_t)c->n_layers;
+   mod_model m, *model;
+   char *names;
+   int i, fits = 1;
+   memset(&m, 0, sizeof m);
+   m.config = *c;
+   m.paths = mod_config_paths(c);
+   if (!mod__enumerate(c, NULL, NULL, &m.n_params, &m.n_tensors))
       return mod__error(err, MOD_RESULT_MEMORY, "the model is too large for this machine's addresses", -1, -1);
-   if (mod_arena_push(a, 1, sizeof *m, &model, err) ||
-       mod_arena_push(a, layers, sizeof(mod_block_config), &blocks, err) ||
-       mod_arena_push(a, 2 * layers * (size_t)paths, sizeof(double), &theta, err) ||
-       mod_arena_push(a, (size_t)n_tensors, sizeof(mod_param), &param, err) ||
-       mod_arena_push(a, (layers + 1) * MOD__SLOTS, sizeof(int), &index, err) ||
-       mod_arena_push(a, (size_t)n_tensors, MOD__NAME, &names, err) ||
-       mod_arena_push(a, n_params, sizeof(mod_real), &params, err))
-      return MOD_RESULT_MEMORY;
+   model = (mod_model *)mod__push(a, 1, sizeof m, &fits);
+   m.config.blocks = m.blocks = (mod_block_config *)mod__push(a, layers, sizeof *m.blocks, &fits);
+   m.theta = (double *)mod__push(a, 2 * layers * (size_t)m.paths, sizeof *m.theta, &fits);
+   m.param = (mod_param *)mod__push(a, (size_t)m.n_tensors, sizeof *m.param, &fits);
+   m.index = (int *)mod__push(a, (layers + 1) * MOD__SLOTS, sizeof *m.index, &fits);
+   names = (char *)mod__push(a, (size_t)m.n_tensors, MOD__NAME, &fits);
+   m.params = (mod_real *)mod__push(a, m.n_params, sizeof *m.params, &fits);
+   if (!fits) return mod__too_small(err);
    if (!a->base) return mod__ok(err);
    memset(a->base, 0, a->used);
-   m = (mod_model *)model;
-   m->config = *c;
-   m->blocks = (mod_block_config *)blocks;
-   for (i = 0; i < c->n_layers; ++i) m->blocks[i] = mod__block_of(c, i);
-   m->config.blocks = m->blocks;
-   m->paths = paths;
-   m->theta = (double *)theta;
-   m->measured = m->theta + layers * (size_t)paths;
-   m->param = (mod_param *)param;
-   m->index = (int *)index;
-   m->params = (mod_real *)params;
-   m->n_params = n_params;
-   m->n_tensors = n_tensors;
-   mod__enumerate(&m->config, m, (char *)names, &n_params, &n_tensors);
-   *out = m;
+   m.measured = m.theta + layers * (size_t)m.paths;
+   for (i = 0; i < c->n_layers; ++i) m.blocks[i] = mod__block_of(c, i);
+   *model = m;
+   mod__enumerate(&model->config, model, names, &m.n_params, &m.n_tensors);
+   *out = model;
    return mod__ok(err);
 }
 
@@ -4802,26 +4695,15 @@ MODDEF mod_model *mod_model_init(const mod_config *cfg, void *memory, size_t siz
 MODDEF mod_model *mod_model_create(const mod_config *cfg, const mod_allocator *allocator, mod_error *err)
 {
    mod_config c;
-   mod_arena a;
+   mod_arena a = mod__counter();
    mod_allocator chosen;
-   mod_model *m = NULL;
    void *memory;
-   if (mod__settle(cfg, &c, err) != MOD_RESULT_OK || mod_arena_init(&a, NULL, (size_t)-1, err) != MOD_RESULT_OK ||
-       mod__model_layout(&c, &a, &m, err) != MOD_RESULT_OK)
-      return NULL;
+   if (mod__settle(cfg, &c, err) != MOD_RESULT_OK || mod__model_layout(&c, &a, NULL, err) != MOD_RESULT_OK) return NULL;
    if ((memory = mod__allocate(&chosen, allocator, a.used, err)) == NULL) return NULL;
-   m = mod_model_init(cfg, memory, a.used, err);
-   if (m)
-      m->allocator = chosen;
-   else
-      mod__release(memory, chosen);
-   return m;
+   return (mod_model *)mod__created(mod_model_init(cfg, memory, a.used, err), memory, &chosen);
 }
 
-MODDEF void mod_model_destroy(mod_model *model)
-{
-   if (model) mod__release(model, model->allocator);
-}
+MODDEF void mod_model_destroy(mod_model *model) { mod__destroy(model); }
 
 MODDEF mod_result mod_model_randomize(mod_model *model, uint64_t seed, mod_error *err)
 {
@@ -4884,7 +4766,7 @@ typedef struct mod__cache {
    int *start;      /* [n_layers][2]: 0 and the rows so far, as mod_rows has it */
    int *position;   /* [n_layers][length] */
    mod_real *k, *v; /* [n_layers][length][kv width], rotated; NULL while measuring */
-   int *used;       /* [n_layers][mod__used] rows that each path of a token-choice holds */
+   int *taken_slots; /* [n_layers][mod__choosable] of each path of a token-choice, or NULL */
 } mod__cache;
 
 /* Of a path over the sequences of a step: midpoints between the k-th and the next deciding logit. */
@@ -4938,16 +4820,16 @@ MOD__FN mod_tensor *mod__weight(mod__pass *p, int block, int e, int slot)
    }
 }
 
-/* x W + b */
-MOD__FN mod_tensor *mod__linear(mod__pass *p, int block, int e, mod_tensor *x, int weight, int bias)
+/* x W + b; the slot of a bias comes after that of its weight or gain */
+MOD__FN mod_tensor *mod__linear(mod__pass *p, int block, int e, mod_tensor *x, int slot)
 {
-   mod_tensor *y = mod_matmul(p->t, x, mod__weight(p, block, e, weight)), *b = mod__weight(p, block, e, bias);
+   mod_tensor *y = mod_matmul(p->t, x, mod__weight(p, block, e, slot)), *b = mod__weight(p, block, e, slot + 1);
    return b ? mod_bias(p->t, y, b) : y;
 }
 
-MOD__FN mod_tensor *mod__norm_of(mod__pass *p, int block, mod_tensor *x, int gain, int bias)
+MOD__FN mod_tensor *mod__norm_of(mod__pass *p, int block, mod_tensor *x, int slot)
 {
-   return mod__norm(p->t, x, mod__weight(p, block, 0, gain), mod__weight(p, block, 0, bias), p->c->norm_eps,
+   return mod__norm(p->t, x, mod__weight(p, block, 0, slot), mod__weight(p, block, 0, slot + 1), p->c->norm_eps,
                     p->c->norm);
 }
 
@@ -5065,9 +4947,8 @@ MOD__FN mod_tensor *mod__score(mod__pass *p, int l, int which, const mod_rows *r
    if (!r || !mod__router_of(p->c, l, which).predictor) return r;
    /* will the top-k take this row? gelu(u W1 + b1) W2 + b2, u = rmsnorm(stop_grad(x)): x feels nothing of it */
    u = mod_rmsnorm(t, mod_stop_grad(t, x), NULL, p->c->norm_eps);
-   u = mod_gelu(t, mod__linear(p, l, 0, u, mod__part_of(which, MOD__PREDICTOR_W1),
-                               mod__part_of(which, MOD__PREDICTOR_B1)));
-   *logit = mod__linear(p, l, 0, u, mod__part_of(which, MOD__PREDICTOR_W2), mod__part_of(which, MOD__PREDICTOR_B2));
+   u = mod_gelu(t, mod__linear(p, l, 0, u, mod__part_of(which, MOD__PREDICTOR_W1)));
+   *logit = mod__linear(p, l, 0, u, mod__part_of(which, MOD__PREDICTOR_W2));
    mod__show(p, l, site[which] + 1, rows, *logit);
    return r;
 }
@@ -5104,7 +4985,7 @@ MOD__FN const mod_rows *mod__take_rows(mod__pass *p, int l, int which, int j, co
 }
 
 /* Numbers of a token-choice that a session carries from piece to piece: of the block and its experts. */
-MOD__FN int mod__used(const mod_config *c) { return 2 + c->n_experts + c->n_noops; }
+MOD__FN int mod__choosable(const mod_config *c) { return 2 + c->n_experts + c->n_noops; }
 
 /* Rows choose among the paths of a router by its scores z; returns softmax(z). The losses: of each sequence, with n
    rows, E sum_e f_e P_e, f_e the share of all choices that want path e of E and P_e the mean of p_e; and the mean of
@@ -5114,20 +4995,20 @@ MOD__FN mod_tensor *mod__let_choose(mod__pass *p, int l, int which, const mod_ro
 {
    mod_tape *t = p->t;
    mod__router r = mod__router_of(p->c, l, which);
-   int slots, s, i, e, causal = p->batch->mode == MOD_MODE_CAUSAL, *used = NULL, *wants;
+   int slots, s, i, e, causal = p->batch->mode == MOD_MODE_CAUSAL, *taken_slots = NULL, *chosen, *wants;
    size_t paths = (size_t)r.columns;
    mod_tensor *prob = mod_softmax(t, z), *wanted, *term;
-   void *chosen;
-   if (p->cache && p->cache->used) used = p->cache->used + l * mod__used(p->c) + (which == MOD__OF_EXPERTS ? 2 : 0);
+   if (p->cache && p->cache->taken_slots)
+      taken_slots = p->cache->taken_slots + l * mod__choosable(p->c) + (which == MOD__OF_EXPERTS ? 2 : 0);
    slots = mod__slots(p->c, l, &r, causal ? 0 : p->batch->least_capacity);
-   if (!rows || !prob || !mod__take(t, (size_t)rows->n_seqs * paths, sizeof(int), &chosen) ||
-       !mod_rows_choose(t, rows, z, choices, r.paths, slots, used, (int *)chosen, out))
-      return NULL;
-   for (s = 0, wants = (int *)chosen; s < rows->n_seqs && chosen; ++s, wants += paths)
+   if (!rows || !prob) return NULL;
+   chosen = mod__ints(t, (size_t)rows->n_seqs * paths);
+   if (!mod_rows_choose(t, rows, z, choices, r.paths, slots, taken_slots, chosen, out)) return NULL;
+   for (s = 0, wants = chosen; s < rows->n_seqs && chosen; ++s, wants += paths)
       for (e = 0; e < r.paths; ++e) *dropped += wants[e] - (out[e]->start[s + 1] - out[e]->start[s]);
    if (causal) return prob;
    if ((wanted = mod__zeros(t, prob, r.columns)) == NULL) return NULL;
-   for (s = 0, wants = (int *)chosen; s < rows->n_seqs && chosen; ++s, wants += paths)
+   for (s = 0, wants = chosen; s < rows->n_seqs && chosen; ++s, wants += paths)
       for (i = rows->start[s]; i < rows->start[s + 1]; ++i) {
          double scale = (double)r.columns / choices / (rows->start[s + 1] - rows->start[s]) / p->tokens;
          for (e = 0; e < r.columns; ++e) wanted->data[(size_t)i * paths + (size_t)e] = (mod_real)(wants[e] * scale);
@@ -5149,9 +5030,8 @@ MOD__FN mod_tensor *mod__control_score(mod__pass *p, int l, int which, int selec
    const mod_rows *rows = p->rows;
    mod_tensor *u;
    uint64_t stream = mod_random_stream(which == MOD__OF_KV ? "select.kv" : "select");
-   int s, i, dim[2] = {0, 1}, step = mod__ceil_inverse(capacity), k = mod_route_capacity(p->c->context, capacity);
+   int s, i, dim[2] = {rows->n, 1}, step = mod__ceil_inverse(capacity), k = mod_route_capacity(p->c->context, capacity);
    stream = mod_random_substream(mod_random_substream(stream, p->batch->step), (uint64_t)l);
-   dim[0] = rows->n;
    u = mod__output(p->t, 2, dim, rows->ragged ? rows->n_max : 0, NULL, NULL, NULL, NULL);
    if (!u || p->t->desc.measure) return u;
    for (s = 0; s < rows->n_seqs; ++s)
@@ -5251,9 +5131,9 @@ MOD__FN mod_tensor *mod__attn(mod__pass *p, int l, mod_tensor *x, const mod_rows
                               const mod_rows *keys, mod_tensor *g)
 {
    mod_tape *t = p->t;
-   mod_tensor *q = mod__linear(p, l, 0, x, MOD__WQ, MOD__BQ);
-   mod_tensor *k = mod__linear(p, l, 0, y, MOD__WK, MOD__BK);
-   mod_tensor *v = mod__linear(p, l, 0, y, MOD__WV, MOD__BV);
+   mod_tensor *q = mod__linear(p, l, 0, x, MOD__WQ);
+   mod_tensor *k = mod__linear(p, l, 0, y, MOD__WK);
+   mod_tensor *v = mod__linear(p, l, 0, y, MOD__WV);
    if (g) v = mod_mul(t, v, g);
    if (p->rope) {
       q = mod_rope(t, q, rows, p->rope);
@@ -5262,20 +5142,20 @@ MOD__FN mod_tensor *mod__attn(mod__pass *p, int l, mod_tensor *x, const mod_rows
    if (p->cache) keys = mod__remember(p, l, keys, &k, &v);
    if (p->stats && keys) p->stats[l].pairs = mod__pairs(rows, keys, p->c->mask);
    x = mod_attention(t, q, k, v, rows, keys, p->c->n_heads, p->c->n_kv_heads, (mod_mask)p->c->mask);
-   return mod__linear(p, l, 0, x, MOD__WO, MOD__BO);
+   return mod__linear(p, l, 0, x, MOD__WO);
 }
 
 /* mlp(x) = act(x W1) W2, or (silu(x Wg) * x W1) W2; of experts, number e */
 MOD__FN mod_tensor *mod__mlp(mod__pass *p, int l, int e, mod_tensor *x)
 {
    mod_tape *t = p->t;
-   mod_tensor *u = mod__linear(p, l, e, x, MOD__W1, MOD__B1);
+   mod_tensor *u = mod__linear(p, l, e, x, MOD__W1);
    switch (p->c->activation) {
    case MOD_ACTIVATION_RELU: u = mod_relu(t, u); break;
-   case MOD_ACTIVATION_SWIGLU: u = mod_mul(t, mod_silu(t, mod__linear(p, l, e, x, MOD__WG, MOD__BG)), u); break;
+   case MOD_ACTIVATION_SWIGLU: u = mod_mul(t, mod_silu(t, mod__linear(p, l, e, x, MOD__WG)), u); break;
    default: u = mod_gelu(t, u);
    }
-   return mod__linear(p, l, e, u, MOD__W2, MOD__B2);
+   return mod__linear(p, l, e, u, MOD__W2);
 }
 
 /* moe(u) = sum over the experts e that take a row of p_e mlp_e(u), p = softmax(s W) over experts and no-ops. s: the
@@ -5289,12 +5169,12 @@ MOD__FN mod_tensor *mod__moe(mod__pass *p, int l, mod_tensor *s, mod_tensor *u, 
    mod_tensor *logit, *z = mod__score(p, l, MOD__OF_EXPERTS, rows, s, &logit), *prob;
    mod_tensor *sum = mod__zeros(t, u, p->c->d_model);
    mod_rows **chosen = NULL;
-   void *taken; /* bytes: was this row taken by any expert? */
+   unsigned char *taken; /* was this row taken by any expert? */
    int64_t dropped = 0;
    int e, i;
    memset(&decided, 0, sizeof decided);
-   if (!sum || !mod__take(t, (size_t)rows->n_max, 1, &taken)) return NULL;
-   if (!t->desc.measure) memset(taken, 0, (size_t)rows->n);
+   taken = (unsigned char *)mod__zeroed(t, (size_t)rows->n_max, 1);
+   if (t->error.code != MOD_RESULT_OK) return NULL;
    if (r.expert_choice) {
       prob = mod_softmax(t, z);
    } else {
@@ -5312,13 +5192,13 @@ MOD__FN mod_tensor *mod__moe(mod__pass *p, int l, mod_tensor *s, mod_tensor *u, 
       if (stats && kept) {
          p->expert_rows[l * p->c->n_experts + e] = kept->n;
          stats->mlp_rows += kept->n;
-         for (i = 0; i < kept->n; ++i) ((unsigned char *)taken)[kept->index[i]] = 1;
+         for (i = 0; i < kept->n; ++i) taken[kept->index[i]] = 1;
       }
       sum = mod__move(p, mark, sum, mod__scatter_into(t, sum, mod__mlp(p, l, e, mod_gather(t, u, kept)), weight, kept));
    }
    if (stats) {
       stats->experts = decided;
-      for (i = 0; i < rows->n && r.expert_choice; ++i) dropped += !((unsigned char *)taken)[i];
+      for (i = 0; i < rows->n && r.expert_choice; ++i) dropped += !taken[i];
       stats->dropped += dropped;
    }
    return prob ? sum : NULL;
@@ -5351,9 +5231,9 @@ MOD__FN void mod__norm1(mod__pass *p, int l, mod_tensor *x, mod_tensor *s, const
    mod_block_config b = mod__block_of(p->c, l);
    mod_tensor *all;
    if (keys == kept || (mod__takes_all(b.select, b.capacity) && mod__takes_all(b.kv_select, b.kv_capacity))) {
-      *u = *v = mod__norm_of(p, l, s, MOD__NORM1_GAIN, MOD__NORM1_BIAS);
+      *u = *v = mod__norm_of(p, l, s, MOD__NORM1_GAIN);
    } else {
-      all = mod__norm_of(p, l, x, MOD__NORM1_GAIN, MOD__NORM1_BIAS);
+      all = mod__norm_of(p, l, x, MOD__NORM1_GAIN);
       *u = mod_gather(p->t, all, kept);
       *v = mod_gather(p->t, all, keys);
    }
@@ -5395,7 +5275,7 @@ MOD__FN mod_tensor *mod__block(mod__pass *p, int l, mod_tensor *x)
    h = mod__attn(p, l, u, kept, v, keys, mod__gate_of(p, r_kv, keys, b.kv_gate));
    h = mod__with_dropout(p, l, 0, h, kept);
    s = mod_add(t, s, h);
-   u = mod__norm_of(p, l, s, MOD__NORM2_GAIN, MOD__NORM2_BIAS);
+   u = mod__norm_of(p, l, s, MOD__NORM2_GAIN);
    m = b.mlp == MOD_MLP_PLAIN ? mod__mlp(p, l, 0, u) : mod__moe(p, l, s, u, kept);
    m = mod__with_dropout(p, l, 1, m, kept);
    y = mod_scatter_add(t, x, mod_add(t, h, m), mod__gate_of(p, r, kept, b.gate), kept);
@@ -5412,9 +5292,8 @@ MOD__FN mod_tensor *mod__block(mod__pass *p, int l, mod_tensor *x)
 MOD__FN const int *mod__pack(mod__pass *p, const int *from, int low, const char *message)
 {
    const mod_rows *rows = p->rows;
-   void *to;
-   int s, i;
-   if (!rows || !mod__take(p->t, (size_t)rows->n_max, sizeof(int), &to) || p->t->desc.measure) return NULL;
+   int s, i, *to = rows ? mod__ints(p->t, (size_t)rows->n_max) : NULL;
+   if (!to) return NULL;
    for (s = 0; s < rows->n_seqs; ++s)
       for (i = rows->start[s]; i < rows->start[s + 1]; ++i) {
          int at = s * p->batch->length + rows->position[i] - p->first, id = from[at];
@@ -5422,9 +5301,9 @@ MOD__FN const int *mod__pack(mod__pass *p, const int *from, int low, const char 
             mod_tape_fail(p->t, MOD_RESULT_RANGE, message, at);
             return NULL;
          }
-         ((int *)to)[i] = id;
+         to[i] = id;
       }
-   return (const int *)to;
+   return to;
 }
 
 /* The float rows of the real tokens. */
@@ -5482,7 +5361,6 @@ MOD__FN void mod__forward(mod__pass *p)
    mod_forward *out = p->out;
    const int *ids = NULL, *targets = NULL;
    mod_tensor *x, *loss;
-   void *memory[4];
    int l, i, which, pooled = c->head >= MOD_HEAD_CLASS, any = 0, experts = 0;
    size_t layers = (size_t)c->n_layers;
    double flops;
@@ -5502,24 +5380,16 @@ MOD__FN void mod__forward(mod__pass *p)
    if (!c->n_inputs) ids = mod__pack(p, b->tokens, 0, "a token is outside the vocabulary");
    if (pooled) targets = b->targets;
    else if (b->targets) targets = mod__pack(p, b->targets, -1, "a target is outside the vocabulary, and not -1");
-   if (!p->rows || t->error.code != MOD_RESULT_OK || !mod__take(t, layers, sizeof(mod_block_stats), &memory[0]) ||
-       !mod__take(t, layers * (size_t)b->n_seqs, sizeof(int), &memory[1]) ||
-       !mod__take(t, (size_t)p->rows->n_max, 1, &memory[2]) ||
-       !mod__take(t, layers * (size_t)experts, sizeof(int), &memory[3]))
-      return;
-   p->stats = (mod_block_stats *)memory[0];
-   p->kept = (int *)memory[1];
-   p->entered = (unsigned char *)memory[2];
-   p->expert_rows = (int *)memory[3];
-   if (!t->desc.measure) {
-      memset(p->stats, 0, layers * sizeof *p->stats);
-      memset(p->entered, 0, (size_t)p->rows->n_max);
-      if (experts) memset(p->expert_rows, 0, layers * (size_t)experts * sizeof *p->expert_rows);
-   }
+   if (!p->rows) return;
+   p->stats = (mod_block_stats *)mod__zeroed(t, layers, sizeof *p->stats);
+   p->kept = mod__ints(t, layers * (size_t)b->n_seqs);
+   p->entered = (unsigned char *)mod__zeroed(t, (size_t)p->rows->n_max, 1);
+   p->expert_rows = mod__ints(t, layers * (size_t)experts);
+   if (t->error.code != MOD_RESULT_OK) return;
    p->tokens = b->n_tokens > 0 ? (double)b->n_tokens : p->rows->n > 0 ? (double)p->rows->n : 1;
 
    flops = t->flops;
-   x = c->n_inputs ? mod__linear(p, -1, 0, mod__pack_inputs(p), MOD__INPUT, MOD__INPUT_BIAS)
+   x = c->n_inputs ? mod__linear(p, -1, 0, mod__pack_inputs(p), MOD__INPUT)
                    : mod__embedding(t, mod__weight(p, -1, 0, MOD__EMBED), ids, p->rows->n,
                                     p->rows->ragged ? p->rows->n_max : 0);
    out->flops_head = t->flops - flops;
@@ -5540,10 +5410,10 @@ MOD__FN void mod__forward(mod__pass *p)
 
    flops = t->flops;
    if (p->cache) x = mod_slice(t, x, 0, b->length - 1, 1);
-   x = mod__norm_of(p, -1, x, MOD__NORM_GAIN, MOD__NORM_BIAS);
+   x = mod__norm_of(p, -1, x, MOD__NORM_GAIN);
    if (pooled && !p->cache) x = mod_pool(t, x, p->rows, c->mask == MOD_MASK_FULL ? MOD_POOL_MEAN : MOD_POOL_LAST);
    out->logits = c->head == MOD_HEAD_TIED ? mod_matmul_nt(t, x, mod__weight(p, -1, 0, MOD__EMBED))
-                                          : mod__linear(p, -1, 0, x, MOD__HEAD, MOD__HEAD_BIAS);
+                                          : mod__linear(p, -1, 0, x, MOD__HEAD);
    out->flops_head += t->flops - flops;
    mod__show(p, c->n_layers, MOD_SITE_LOGITS, p->rows, out->logits);
    if (c->head == MOD_HEAD_REGRESSION ? b->values != NULL : b->targets != NULL) {
@@ -5653,8 +5523,9 @@ MODDEF mod_result mod_forward_logits(const mod_forward *forward, const mod_batch
       return mod__bad(err, "forward, batch or out is NULL, or the forward pass has not succeeded");
    rows = forward->rows;
    if (rows->n_seqs != batch->n_seqs || rows->length_max != batch->length || forward->pooled)
-      return mod__error(err, MOD_RESULT_SHAPE, forward->pooled ? "the logits are of sequences, not of tokens: read them "
-                        "in forward->logits" : "the batch is not the one of the forward pass", -1, -1);
+      return mod__error(err, MOD_RESULT_SHAPE, forward->pooled
+                        ? "the logits are of sequences, not of tokens: read them in forward->logits"
+                        : "the batch is not the one of the forward pass", -1, -1);
    vocab = (size_t)mod__cols(forward->logits);
    length = (size_t)batch->length;
    for (s = 0; s < (size_t)rows->n_seqs; ++s) {
@@ -5823,7 +5694,6 @@ MOD__FN const char *mod__train_complaint(const mod_train_desc *d)
    if (!(d->dropout >= 0 && d->dropout < 1)) return "dropout must be in [0, 1)";
    if (d->capacity_warmup < 0) return "capacity_warmup must not be negative";
    if (!(d->threshold_decay >= 0 && d->threshold_decay < 1)) return "threshold_decay must be in [0, 1)";
-   if (d->n_threads < 1 || d->n_threads > 1024) return "n_threads must be in [1, 1024]";
    return NULL;
 }
 
@@ -5840,6 +5710,7 @@ MODDEF double mod_train_lr(const mod_train_desc *how, int64_t step)
 }
 
 struct mod_trainer {
+   mod_allocator allocator; /* of mod_trainer_create */
    mod_model *model;
    mod_train_desc desc; /* resolved */
    mod_real *grads, *m, *v; /* flat, like the parameters */
@@ -5848,32 +5719,28 @@ struct mod_trainer {
    int64_t step;
    double beta1_power, beta2_power; /* beta^steps, as running products */
    uint64_t sequences;              /* accumulated for the next update, with these: */
-   double loss, router_bce, predictor_bce, balance_loss, z_loss;
+   mod_step_info sums;              /* the losses */
    mod__cutoff *cutoff, *noted; /* [paths][n_layers] of the update, and of one micro-batch, which may fail yet */
    mod_forward forward;
    int has_forward;
-   mod_allocator allocator; /* of mod_trainer_create */
 };
 
 /* Bytes of the training tape. d is resolved. */
 MOD__FN mod_result mod__activation_bytes(const mod_config *c, const mod_train_desc *d, size_t *bytes, mod_error *err)
 {
    mod_batch shape;
-   mod_tape_desc tape;
+   const mod_tape_desc tape = mod__threads(d->n_threads, d->simd, d->jobs);
    const char *complaint = mod__train_complaint(d);
    static const int some_target = 0;
    static const mod_real some_value = 0;
    if (complaint) return mod__bad(err, complaint);
    memset(&shape, 0, sizeof shape);
-   memset(&tape, 0, sizeof tape);
    shape.n_seqs = d->n_seqs;
    shape.length = d->length;
    shape.targets = &some_target;
    shape.values = &some_value;
    shape.dropout = d->dropout;
    shape.least_capacity = d->capacity_warmup > 0;
-   tape.n_threads = d->n_threads;
-   tape.simd = d->simd;
    if ((complaint = mod__batch_complaint(&shape, c)) != NULL) return mod__bad(err, complaint);
    return mod__forward_bytes(c, &shape, &tape, NULL, bytes, err);
 }
@@ -5881,21 +5748,21 @@ MOD__FN mod_result mod__activation_bytes(const mod_config *c, const mod_train_de
 /* One walk over a trainer's memory, up to the tape. */
 MOD__FN mod_result mod__trainer_layout(size_t n_params, size_t thetas, mod_arena *a, mod_trainer **out, mod_error *err)
 {
-   void *trainer, *grads, *m, *v, *cutoff;
-   if (mod_arena_push(a, 1, sizeof(mod_trainer), &trainer, err) ||
-       mod_arena_push(a, 2 * thetas, sizeof(mod__cutoff), &cutoff, err) ||
-       mod_arena_push(a, n_params, sizeof(mod_real), &grads, err) ||
-       mod_arena_push(a, n_params, sizeof(mod_real), &m, err) || mod_arena_push(a, n_params, sizeof(mod_real), &v, err))
-      return MOD_RESULT_MEMORY;
+   mod_trainer t, *trainer;
+   int fits = 1;
+   memset(&t, 0, sizeof t);
+   trainer = (mod_trainer *)mod__push(a, 1, sizeof t, &fits);
+   t.cutoff = (mod__cutoff *)mod__push(a, 2 * thetas, sizeof *t.cutoff, &fits);
+   t.grads = (mod_real *)mod__push(a, n_params, sizeof *t.grads, &fits);
+   t.m = (mod_real *)mod__push(a, n_params, sizeof *t.m, &fits);
+   t.v = (mod_real *)mod__push(a, n_params, sizeof *t.v, &fits);
+   if (!fits) return mod__too_small(err);
    if (!a->base) return mod__ok(err);
    memset(a->base, 0, a->used);
-   *out = (mod_trainer *)trainer;
-   (*out)->cutoff = (mod__cutoff *)cutoff;
-   (*out)->noted = (*out)->cutoff + thetas;
-   (*out)->grads = (mod_real *)grads;
-   (*out)->m = (mod_real *)m;
-   (*out)->v = (mod_real *)v;
-   (*out)->fixed = a->used;
+   t.noted = t.cutoff + thetas;
+   t.fixed = a->used;
+   *trainer = t;
+   *out = trainer;
    return mod__ok(err);
 }
 
@@ -5904,9 +5771,7 @@ MODDEF mod_result mod_model_plan(const mod_config *cfg, const mod_train_desc *ho
    mod_config c;
    mod_train_desc d;
    mod_plan p;
-   mod_arena a;
-   mod_model *m = NULL;
-   mod_trainer *tr = NULL;
+   mod_arena a = mod__counter(), b = mod__counter();
    size_t thetas;
    int n_tensors;
    mod_result result = mod__settle(cfg, &c, err);
@@ -5914,17 +5779,15 @@ MODDEF mod_result mod_model_plan(const mod_config *cfg, const mod_train_desc *ho
    if (!plan) return mod__bad(err, "plan is NULL");
    memset(&p, 0, sizeof p);
    d = mod_train_resolve(how, &c);
-   mod_arena_init(&a, NULL, (size_t)-1, NULL);
-   if ((result = mod__model_layout(&c, &a, &m, err)) != MOD_RESULT_OK) return result;
+   if ((result = mod__model_layout(&c, &a, NULL, err)) != MOD_RESULT_OK) return result;
    mod__enumerate(&c, NULL, NULL, &p.n_params, &n_tensors);
    p.model = a.used;
    p.params = p.grads = p.n_params * sizeof(mod_real);
    p.optimizer = 2 * p.params;
    if ((result = mod__activation_bytes(&c, &d, &p.activations, err)) != MOD_RESULT_OK) return result;
-   mod_arena_init(&a, NULL, (size_t)-1, NULL);
    thetas = (size_t)mod_config_paths(&c) * (size_t)c.n_layers;
-   if ((result = mod__trainer_layout(p.n_params, thetas, &a, &tr, err)) != MOD_RESULT_OK) return result;
-   if (!mod__add_size(&p.trainer, a.used, p.activations))
+   if ((result = mod__trainer_layout(p.n_params, thetas, &b, NULL, err)) != MOD_RESULT_OK) return result;
+   if (!mod__add_size(&p.trainer, b.used, p.activations))
       return mod__error(err, MOD_RESULT_MEMORY, "the trainer is too large for this machine's addresses", -1, -1);
    *plan = p;
    return mod__ok(err);
@@ -5942,15 +5805,11 @@ MODDEF mod_trainer *mod_trainer_init(mod_model *model, const mod_train_desc *how
    if (!model || !memory) return mod__bad(err, "model or memory is NULL"), (mod_trainer *)NULL;
    d = mod_train_resolve(how, &model->config);
    if (mod__activation_bytes(&model->config, &d, &activations, err) != MOD_RESULT_OK ||
-       mod_arena_init(&a, memory, size, err) != MOD_RESULT_OK)
-      return NULL;
-   if (mod__trainer_layout(model->n_params, mod__thetas(model), &a, &tr, err) != MOD_RESULT_OK ||
+       mod_arena_init(&a, memory, size, err) != MOD_RESULT_OK ||
+       mod__trainer_layout(model->n_params, mod__thetas(model), &a, &tr, err) != MOD_RESULT_OK ||
        mod_arena_push(&a, 1, activations, &tape_memory, err) != MOD_RESULT_OK)
       return NULL;
-   memset(&tape, 0, sizeof tape);
-   tape.n_threads = d.n_threads;
-   tape.simd = d.simd;
-   tape.jobs = d.jobs;
+   tape = mod__threads(d.n_threads, d.simd, d.jobs);
    tr->model = model;
    tr->desc = d;
    tr->beta1_power = tr->beta2_power = 1;
@@ -5962,24 +5821,15 @@ MODDEF mod_trainer *mod_trainer_create(mod_model *model, const mod_train_desc *h
                                        mod_error *err)
 {
    mod_allocator chosen;
-   mod_trainer *tr;
    mod_plan plan;
    void *memory;
    if (!model) return mod__bad(err, "model is NULL"), (mod_trainer *)NULL;
    if (mod_model_plan(&model->config, how, &plan, err) != MOD_RESULT_OK) return NULL;
    if ((memory = mod__allocate(&chosen, allocator, plan.trainer, err)) == NULL) return NULL;
-   tr = mod_trainer_init(model, how, memory, plan.trainer, err);
-   if (tr)
-      tr->allocator = chosen;
-   else
-      mod__release(memory, chosen);
-   return tr;
+   return (mod_trainer *)mod__created(mod_trainer_init(model, how, memory, plan.trainer, err), memory, &chosen);
 }
 
-MODDEF void mod_trainer_destroy(mod_trainer *trainer)
-{
-   if (trainer) mod__release(trainer, trainer->allocator);
-}
+MODDEF void mod_trainer_destroy(mod_trainer *trainer) { mod__destroy(trainer); }
 
 MODDEF const mod_forward *mod_trainer_forward(const mod_trainer *trainer)
 {
@@ -6004,13 +5854,12 @@ MOD__FN void mod__discard(mod_trainer *tr)
 {
    memset(tr->grads, 0, tr->model->n_params * sizeof *tr->grads);
    memset(tr->cutoff, 0, mod__thetas(tr->model) * sizeof *tr->cutoff);
-   tr->loss = tr->router_bce = tr->predictor_bce = tr->balance_loss = tr->z_loss = 0;
+   memset(&tr->sums, 0, sizeof tr->sums);
    tr->sequences = 0;
 }
 
-MODDEF mod_result mod_train_accumulate(mod_trainer *trainer, const mod_batch *batch, mod_error *err)
+MODDEF mod_result mod_train_accumulate(mod_trainer *tr, const mod_batch *batch, mod_error *err)
 {
-   mod_trainer *tr = trainer;
    mod_batch b;
    mod__pass p;
    mod_result result;
@@ -6044,11 +5893,11 @@ MODDEF mod_result mod_train_accumulate(mod_trainer *trainer, const mod_batch *ba
    result = mod_tape_backward(tr->tape, tr->forward.loss, err);
    if (result != MOD_RESULT_OK) return result;
    tr->has_forward = 1;
-   tr->loss += tr->forward.cross_entropy;
-   tr->router_bce += tr->forward.router_bce;
-   tr->predictor_bce += tr->forward.predictor_bce;
-   tr->balance_loss += tr->forward.balance_loss;
-   tr->z_loss += tr->forward.z_loss;
+   tr->sums.loss += tr->forward.cross_entropy;
+   tr->sums.router_bce += tr->forward.router_bce;
+   tr->sums.predictor_bce += tr->forward.predictor_bce;
+   tr->sums.balance_loss += tr->forward.balance_loss;
+   tr->sums.z_loss += tr->forward.z_loss;
    for (i = 0; i < thetas; ++i) {
       tr->cutoff[i].sum += tr->noted[i].sum;
       tr->cutoff[i].count += tr->noted[i].count;
@@ -6115,9 +5964,8 @@ MOD__FN void mod__adam_run(mod__adam *a, const mod_tape_desc *threads, const mod
                  16.0 * (int)MOD__ADAM_CHUNK, NULL, 0);
 }
 
-MODDEF mod_result mod_train_update(mod_trainer *trainer, mod_step_info *info, mod_error *err)
+MODDEF mod_result mod_train_update(mod_trainer *tr, mod_step_info *info, mod_error *err)
 {
-   mod_trainer *tr = trainer;
    const mod_train_desc *d;
    mod_model *model;
    mod__adam a;
@@ -6155,12 +6003,8 @@ MODDEF mod_result mod_train_update(mod_trainer *trainer, mod_step_info *info, mo
    }
    ++tr->step;
    if (info) {
+      *info = tr->sums;
       info->step = tr->step;
-      info->loss = tr->loss;
-      info->router_bce = tr->router_bce;
-      info->predictor_bce = tr->predictor_bce;
-      info->balance_loss = tr->balance_loss;
-      info->z_loss = tr->z_loss;
       info->grad_norm = norm[0];
       info->predictor_grad_norm = norm[1];
       info->lr = lr;
@@ -6181,12 +6025,8 @@ MODDEF mod_result mod_adamw(const mod_train_desc *how, int64_t step, mod_real *p
       return mod__bad(err, "how or an array is NULL, or step is negative or too large");
    if ((complaint = mod__train_complaint(how)) != NULL) return mod__bad(err, complaint);
    if (n / MOD__ADAM_CHUNK >= INT_MAX) return mod__bad(err, "there are too many parameters");
-   memset(&threads, 0, sizeof threads);
-   threads.n_threads = how->n_threads;
-   threads.simd = how->simd ? how->simd : mod_simd_best();
-   threads.jobs = how->jobs;
-   if (!mod__has_level(threads.simd))
-      return mod__bad(err, "simd: this build or this processor does not have that level");
+   threads = mod__threads(how->n_threads, how->simd, how->jobs);
+   if ((complaint = mod__settle_threads(&threads)) != NULL) return mod__bad(err, complaint);
    squares = mod__square_sum(grads, n);
    if (!mod__usable(how, squares)) return mod__error(err, MOD_RESULT_NUMERIC, "the gradient is not finite", -1, -1);
    square[0] = how->beta1;
@@ -6223,15 +6063,15 @@ MODDEF mod_result mod_train_step(mod_trainer *trainer, const mod_batch *batch, m
    ================================================================================================================= */
 
 struct mod_session {
+   mod_allocator allocator; /* of mod_session_create */
    const mod_model *model;
    mod_session_desc desc; /* resolved */
    mod_tape *tape;
    size_t fixed; /* bytes before the tape */
    int n;        /* tokens so far */
    mod__cache cache;
-   int *used_before; /* like cache.used, as it was before the present call */
+   int *taken_before; /* like cache.taken_slots, as it was before the present call */
    mod_real *logits;
-   mod_allocator allocator; /* of mod_session_create */
 };
 
 /* Resolves desc for a resolved config, or says what is wrong. */
@@ -6248,7 +6088,6 @@ MOD__FN mod_result mod__session_settle(const mod_config *c, const mod_session_de
    if (d->n_seqs != 1) return mod__bad(err, "a session has one sequence");
    if (d->length < 1 || d->length > c->context) return mod__bad(err, "length must be in [1, context]");
    if (d->chunk < 1 || d->chunk > d->length) return mod__bad(err, "chunk must be in [1, length]");
-   if (d->n_threads < 1 || d->n_threads > 1024) return mod__bad(err, "n_threads must be in [1, 1024]");
    return mod__ok(err);
 }
 
@@ -6256,29 +6095,26 @@ MOD__FN mod_result mod__session_tape_bytes(const mod_config *c, const mod_sessio
                                            mod_error *err)
 {
    mod_batch shape;
-   mod_tape_desc tape;
+   mod_tape_desc tape = mod__threads(d->n_threads, d->simd, d->jobs);
    mod__cache cache;
    memset(&shape, 0, sizeof shape);
-   memset(&tape, 0, sizeof tape);
    memset(&cache, 0, sizeof cache);
    cache.length = d->length;
    shape.n_seqs = 1;
    shape.length = d->chunk;
    shape.mode = MOD_MODE_CAUSAL;
    tape.forward_only = 1;
-   tape.n_threads = d->n_threads;
-   tape.simd = d->simd;
    return mod__forward_bytes(c, &shape, &tape, &cache, bytes, err);
 }
 
 /* Numbers that a session carries for token-choice, in all blocks: none if there is none. */
-MOD__FN size_t mod__all_used(const mod_config *c)
+MOD__FN size_t mod__all_taken(const mod_config *c)
 {
    int l;
    for (l = 0; l < c->n_layers; ++l) {
       mod__router block = mod__router_of(c, l, MOD__OF_BLOCK), experts = mod__router_of(c, l, MOD__OF_EXPERTS);
       if ((block.columns && !block.expert_choice) || (experts.columns && !experts.expert_choice))
-         return (size_t)c->n_layers * (size_t)mod__used(c);
+         return (size_t)c->n_layers * (size_t)mod__choosable(c);
    }
    return 0;
 }
@@ -6290,33 +6126,31 @@ MOD__FN int mod__outputs(const mod_config *c) { return c->head >= MOD_HEAD_CLASS
 MOD__FN mod_result mod__session_layout(const mod_config *c, const mod_session_desc *d, mod_arena *a, mod_session **out,
                                        size_t *cache, mod_error *err)
 {
-   size_t layers = (size_t)c->n_layers, rows, numbers, before_cache, n_used = mod__all_used(c);
-   void *session, *start, *used, *k, *v, *position, *logits;
+   size_t layers = (size_t)c->n_layers, rows, numbers, before_cache, n_taken = mod__all_taken(c);
+   mod_session s, *session;
+   int fits = 1;
    if (!mod__mul(&rows, layers, (size_t)d->length) ||
        !mod__mul(&numbers, rows, (size_t)(c->d_model / c->n_heads * c->n_kv_heads)))
       return mod__error(err, MOD_RESULT_MEMORY, "the session is too large for this machine's addresses", -1, -1);
-   if (mod_arena_push(a, 1, sizeof(mod_session), &session, err) ||
-       mod_arena_push(a, 2 * layers, sizeof(int), &start, err) ||
-       mod_arena_push(a, 2 * n_used, sizeof(int), &used, err) ||
-       mod_arena_push(a, (size_t)mod__outputs(c), sizeof(mod_real), &logits, err))
-      return MOD_RESULT_MEMORY;
+   memset(&s, 0, sizeof s);
+   s.cache.length = d->length;
+   session = (mod_session *)mod__push(a, 1, sizeof s, &fits);
+   s.cache.start = (int *)mod__push(a, 2 * layers, sizeof(int), &fits);
+   s.cache.taken_slots = (int *)mod__push(a, 2 * n_taken, sizeof(int), &fits);
+   s.logits = (mod_real *)mod__push(a, (size_t)mod__outputs(c), sizeof(mod_real), &fits);
    before_cache = a->used;
-   if (mod_arena_push(a, numbers, sizeof(mod_real), &k, err) || mod_arena_push(a, numbers, sizeof(mod_real), &v, err) ||
-       mod_arena_push(a, rows, sizeof(int), &position, err))
-      return MOD_RESULT_MEMORY;
+   s.cache.k = (mod_real *)mod__push(a, numbers, sizeof(mod_real), &fits);
+   s.cache.v = (mod_real *)mod__push(a, numbers, sizeof(mod_real), &fits);
+   s.cache.position = (int *)mod__push(a, rows, sizeof(int), &fits);
+   if (!fits) return mod__too_small(err);
    if (cache) *cache = a->used - before_cache;
    if (!a->base) return mod__ok(err);
    memset(a->base, 0, before_cache);
-   *out = (mod_session *)session;
-   (*out)->cache.length = d->length;
-   (*out)->cache.start = (int *)start;
-   (*out)->cache.k = (mod_real *)k;
-   (*out)->cache.v = (mod_real *)v;
-   (*out)->cache.position = (int *)position;
-   (*out)->cache.used = n_used ? (int *)used : NULL;
-   (*out)->used_before = n_used ? (int *)used + n_used : NULL;
-   (*out)->logits = (mod_real *)logits;
-   (*out)->fixed = a->used;
+   s.taken_before = n_taken ? s.cache.taken_slots + n_taken : NULL;
+   if (!n_taken) s.cache.taken_slots = NULL;
+   s.fixed = a->used;
+   *session = s;
+   *out = session;
    return mod__ok(err);
 }
 
@@ -6325,15 +6159,13 @@ MODDEF mod_result mod_session_plan(const mod_config *cfg, const mod_session_desc
 {
    mod_config c;
    mod_session_desc d;
-   mod_session *s = NULL;
-   mod_arena a;
+   mod_arena a = mod__counter();
    size_t tape, in_cache, total;
    mod_result result = mod__settle(cfg, &c, err);
    if (result != MOD_RESULT_OK) return result;
    if (!bytes) return mod__bad(err, "bytes is NULL");
-   mod_arena_init(&a, NULL, (size_t)-1, NULL);
    if ((result = mod__session_settle(&c, desc, &d, err)) != MOD_RESULT_OK ||
-       (result = mod__session_layout(&c, &d, &a, &s, &in_cache, err)) != MOD_RESULT_OK ||
+       (result = mod__session_layout(&c, &d, &a, NULL, &in_cache, err)) != MOD_RESULT_OK ||
        (result = mod__session_tape_bytes(&c, &d, &tape, err)) != MOD_RESULT_OK)
       return result;
    if (!mod__add_size(&total, a.used, tape))
@@ -6359,11 +6191,8 @@ MODDEF mod_session *mod_session_init(const mod_model *model, const mod_session_d
        mod__session_layout(&model->config, &d, &a, &s, NULL, err) != MOD_RESULT_OK ||
        mod_arena_push(&a, 1, bytes, &tape_memory, err) != MOD_RESULT_OK)
       return NULL;
-   memset(&tape, 0, sizeof tape);
+   tape = mod__threads(d.n_threads, d.simd, d.jobs);
    tape.forward_only = 1;
-   tape.n_threads = d.n_threads;
-   tape.simd = d.simd;
-   tape.jobs = d.jobs;
    s->model = model;
    s->desc = d;
    s->tape = mod_tape_init(&tape, tape_memory, bytes, err);
@@ -6374,31 +6203,22 @@ MODDEF mod_session *mod_session_create(const mod_model *model, const mod_session
                                        const mod_allocator *allocator, mod_error *err)
 {
    mod_allocator chosen;
-   mod_session *s;
    size_t bytes;
    void *memory;
    if (!model) return mod__bad(err, "model is NULL"), (mod_session *)NULL;
    if (mod_session_plan(&model->config, desc, &bytes, NULL, err) != MOD_RESULT_OK) return NULL;
    if ((memory = mod__allocate(&chosen, allocator, bytes, err)) == NULL) return NULL;
-   s = mod_session_init(model, desc, memory, bytes, err);
-   if (s)
-      s->allocator = chosen;
-   else
-      mod__release(memory, chosen);
-   return s;
+   return (mod_session *)mod__created(mod_session_init(model, desc, memory, bytes, err), memory, &chosen);
 }
 
-MODDEF void mod_session_destroy(mod_session *session)
-{
-   if (session) mod__release(session, session->allocator);
-}
+MODDEF void mod_session_destroy(mod_session *session) { mod__destroy(session); }
 
 MODDEF void mod_session_reset(mod_session *session)
 {
    if (!session) return;
    memset(session->cache.start, 0, 2 * (size_t)session->model->config.n_layers * sizeof(int));
-   if (session->cache.used)
-      memset(session->cache.used, 0, mod__all_used(&session->model->config) * sizeof *session->cache.used);
+   if (session->cache.taken_slots)
+      memset(session->cache.taken_slots, 0, mod__all_taken(&session->model->config) * sizeof(int));
    session->n = 0;
 }
 
@@ -6406,7 +6226,7 @@ MODDEF void mod_session_reset(mod_session *session)
 MOD__FN mod_result mod__feed(mod_session *s, const int *tokens, const mod_real *inputs, int n, mod_error *err)
 {
    const mod_config *c = &s->model->config;
-   size_t used = s->cache.used ? mod__all_used(c) * sizeof *s->cache.used : 0, at;
+   size_t taken = s->cache.taken_slots ? mod__all_taken(c) * sizeof(int) : 0, at;
    int done = 0, had = s->n, i, l, *end;
    if (n > s->desc.length - s->n)
       return mod__error(err, MOD_RESULT_FULL, "the session has no room for these tokens", -1, -1);
@@ -6416,11 +6236,12 @@ MOD__FN mod_result mod__feed(mod_session *s, const int *tokens, const mod_real *
    for (at = 0; inputs && at < (size_t)n * (size_t)c->n_inputs; ++at)
       if (!mod__finite((double)inputs[at]))
          return mod__error(err, MOD_RESULT_NUMERIC, "an input is not finite", -1, (int64_t)(at / (size_t)c->n_inputs));
-   if (used) memcpy(s->used_before, s->cache.used, used);
+   if (taken) memcpy(s->taken_before, s->cache.taken_slots, taken);
    while (done < n) {
       mod_batch b;
       mod_forward out;
       mod__pass p;
+      mod_result result;
       memset(&b, 0, sizeof b);
       memset(&out, 0, sizeof out);
       memset(&p, 0, sizeof p);
@@ -6432,22 +6253,17 @@ MOD__FN mod_result mod__feed(mod_session *s, const int *tokens, const mod_real *
       b.seed = s->desc.seed;
       b.probe = s->desc.probe;
       b.probe_user = s->desc.probe_user;
-      p.model = s->model;
-      p.c = c;
-      p.t = s->tape;
-      p.batch = &b;
-      p.out = &out;
       p.cache = &s->cache;
       p.first = s->n;
       mod_tape_reset(s->tape);
-      mod__forward(&p);
-      if (mod_tape_status(s->tape, err) != MOD_RESULT_OK) {
+      result = mod__forward_on(&p, s->model, s->tape, NULL, &b, &out, err);
+      if (result != MOD_RESULT_OK) {
          s->n = had;
          for (l = 0; l < c->n_layers; ++l) /* forget what has been fed since */
             for (end = s->cache.start + 2 * l + 1; *end && s->cache.position[l * s->cache.length + *end - 1] >= had;)
                --*end;
-         if (used) memcpy(s->cache.used, s->used_before, used);
-         return mod_tape_status(s->tape, err);
+         if (taken) memcpy(s->cache.taken_slots, s->taken_before, taken);
+         return result;
       }
       s->n += b.length;
       done += b.length;
@@ -6577,20 +6393,21 @@ MODDEF int mod_sample(const mod_real *logits, int n, const mod_sample_desc *desc
 enum { MOD__HEADER_MAX = 100000000, MOD__JSON_DEPTH = 32, MOD__CHUNK = 1024 };
 
 struct mod_file {
+   mod_allocator allocator; /* of mod_file_create */
    mod_reader reader;
    mod_entry *entry;
    int n_entries, n_meta;
-   const char *meta; /* n_meta times: key, 0, value, 0 */
+   char *text;       /* the header */
+   const char *meta; /* in it: n_meta times key, 0, value, 0 */
    mod_block_config *blocks; /* [MOD__MAX_LAYERS] for mod_file_config */
    void (*close)(mod_file *file);
-   mod_allocator allocator; /* of mod_file_create */
 };
 
 /* --- JSON: just what such a header may hold, read in place; strings end in a 0 where their closing quote was --- */
 
 typedef struct mod__json {
-   char *base, *p, *end;
-   const char *complaint;
+   char *text; /* all of it */
+   const char *p, *end, *complaint;
 } mod__json;
 
 MOD__FN int mod__json_fail(mod__json *j, const char *complaint)
@@ -6633,17 +6450,17 @@ MOD__FN int mod__hex_digit(char c)
    return at ? (int)((at - digits) % 16) : -1;
 }
 
-/* Four hex digits after \u, or -1. */
-MOD__FN int mod__json_unit(mod__json *j)
+/* `digits` hex digits at *s, and past them, or past the first that is none. */
+MOD__FN int mod__parse_hex(const char **s, int digits, uint64_t *out)
 {
-   int i, value = 0;
-   if (j->end - j->p < 4) return -1;
-   for (i = 0; i < 4; ++i) {
-      int d = mod__hex_digit(*j->p++);
-      if (d < 0) return -1;
-      value = value * 16 + d;
+   uint64_t value = 0;
+   while (digits-- > 0) {
+      int d = mod__hex_digit(*(*s)++);
+      if (d < 0) return 0;
+      value = value << 4 | (uint64_t)d;
    }
-   return value;
+   *out = value;
+   return 1;
 }
 
 /* A string, unescaped in place: never longer than it was. NULL on failure. */
@@ -6651,7 +6468,7 @@ MOD__FN const char *mod__json_string(mod__json *j)
 {
    char *start, *out;
    if (!mod__json_expect(j, '"')) return NULL;
-   start = out = j->p;
+   start = out = j->text + (j->p - j->text);
    while (j->p < j->end && *j->p != '"') {
       unsigned char c = (unsigned char)*j->p++;
       if (c < 32) return mod__json_fail(j, "a control character in a string"), (const char *)NULL;
@@ -6661,13 +6478,14 @@ MOD__FN const char *mod__json_string(mod__json *j)
       }
       c = j->p < j->end ? (unsigned char)*j->p++ : 0;
       if (c == 'u') {
-         int u = mod__json_unit(j), low = 0;
+         uint64_t u = 0, low = 0;
+         if (j->end - j->p >= 4) mod__parse_hex(&j->p, 4, &u);
          if (u >= 0xd800 && u < 0xdc00 && j->end - j->p > 2 && j->p[0] == '\\' && j->p[1] == 'u') {
             j->p += 2;
-            low = mod__json_unit(j);
-            u = low >= 0xdc00 && low < 0xe000 ? 0x10000 + ((u - 0xd800) << 10) + (low - 0xdc00) : -1;
+            if (j->end - j->p >= 4) mod__parse_hex(&j->p, 4, &low);
+            u = low >= 0xdc00 && low < 0xe000 ? 0x10000 + ((u - 0xd800) << 10) + (low - 0xdc00) : 0;
          }
-         if (u <= 0 || (u >= 0xd800 && u < 0xe000))
+         if (u == 0 || (u >= 0xd800 && u < 0xe000))
             return mod__json_fail(j, "a \\u escape that is no character, or 0"), (const char *)NULL;
          if (u < 0x80) {
             *out++ = (char)u;
@@ -6839,17 +6657,15 @@ MOD__FN int mod__parse_meta(mod__json *j, mod_file *f)
       return 1;
    }
    if (!mod__json_expect(j, '{')) return 0;
-   f->meta = to = j->p;
+   f->meta = to = j->text + (j->p - j->text);
    while (mod__json_next(j, '}', &first)) {
-      const char *s = mod__json_string(j);
-      size_t n;
       int i;
       for (i = 0; i < 2; ++i) {
+         const char *s = i == 0 || mod__json_expect(j, ':') ? mod__json_string(j) : NULL;
+         size_t n = s ? strlen(s) + 1 : 0;
          if (!s) return 0;
-         n = strlen(s) + 1;
          memmove(to, s, n); /* to <= s: the quotes and the colon make room */
          to += n;
-         if (i == 0) s = mod__json_expect(j, ':') ? mod__json_string(j) : NULL;
       }
       ++f->n_meta;
    }
@@ -6907,36 +6723,30 @@ MOD__FN mod_result mod__header_length(const mod_reader *r, size_t *length, mod_e
 }
 
 /* One walk over a file's memory. A tensor takes at least 49 characters of the header. */
-MOD__FN mod_result mod__file_layout(size_t header, mod_arena *a, mod_file **out, char **text, int *max_entries,
-                                    mod_error *err)
+MOD__FN mod_result mod__file_layout(size_t header, mod_arena *a, mod_file **out, mod_error *err)
 {
-   void *file, *memory, *entry, *blocks;
-   *max_entries = (int)(header / 49 + 1);
-   if (mod_arena_push(a, 1, sizeof(mod_file), &file, err) || mod_arena_push(a, header + 1, 1, &memory, err) ||
-       mod_arena_push(a, (size_t)*max_entries, sizeof(mod_entry), &entry, err) ||
-       mod_arena_push(a, MOD__MAX_LAYERS, sizeof(mod_block_config), &blocks, err))
-      return MOD_RESULT_MEMORY;
+   mod_file f, *file;
+   int fits = 1;
+   memset(&f, 0, sizeof f);
+   file = (mod_file *)mod__push(a, 1, sizeof f, &fits);
+   f.text = (char *)mod__push(a, header + 1, 1, &fits);
+   f.entry = (mod_entry *)mod__push(a, header / 49 + 1, sizeof *f.entry, &fits);
+   f.blocks = (mod_block_config *)mod__push(a, MOD__MAX_LAYERS, sizeof *f.blocks, &fits);
+   if (!fits) return mod__too_small(err);
    if (!a->base) return mod__ok(err);
-   memset(file, 0, sizeof(mod_file));
-   *out = (mod_file *)file;
-   *text = (char *)memory;
-   (*out)->entry = (mod_entry *)entry;
-   (*out)->blocks = (mod_block_config *)blocks;
+   *file = f;
+   *out = file;
    return mod__ok(err);
 }
 
 MODDEF mod_result mod_file_plan(const mod_reader *reader, size_t *bytes, mod_error *err)
 {
    size_t header = 0;
-   mod_file *f = NULL;
-   char *text = NULL;
-   mod_arena a;
-   int max_entries;
+   mod_arena a = mod__counter();
    mod_result result = mod__header_length(reader, &header, err);
    if (result != MOD_RESULT_OK) return result;
    if (!bytes) return mod__bad(err, "bytes is NULL");
-   mod_arena_init(&a, NULL, (size_t)-1, NULL);
-   result = mod__file_layout(header, &a, &f, &text, &max_entries, err);
+   result = mod__file_layout(header, &a, NULL, err);
    if (result == MOD_RESULT_OK) *bytes = a.used;
    return result;
 }
@@ -6945,23 +6755,22 @@ MODDEF mod_file *mod_file_init(const mod_reader *reader, void *memory, size_t si
 {
    size_t header = 0;
    mod_file *f = NULL;
-   char *text = NULL;
    mod_arena a;
    mod__json j;
-   int max_entries, first = 1, i;
+   int first = 1, i;
    uint64_t at = 0, data;
    if (mod__header_length(reader, &header, err) != MOD_RESULT_OK) return NULL;
    if (!memory) return mod__bad(err, "memory is NULL"), (mod_file *)NULL;
    if (mod_arena_init(&a, memory, size, err) != MOD_RESULT_OK ||
-       mod__file_layout(header, &a, &f, &text, &max_entries, err) != MOD_RESULT_OK)
+       mod__file_layout(header, &a, &f, err) != MOD_RESULT_OK)
       return NULL;
    f->reader = *reader;
-   if (reader->read(8, text, header, reader->user) != header)
+   if (reader->read(8, f->text, header, reader->user) != header)
       return mod__error(err, MOD_RESULT_IO, "the file cannot be read", -1, 8), (mod_file *)NULL;
-   text[header] = 0;
-   if (!mod__utf8(text, header)) return mod__format(err, "the header is not UTF-8 text", 8), (mod_file *)NULL;
-   j.base = j.p = text;
-   j.end = text + header;
+   f->text[header] = 0;
+   if (!mod__utf8(f->text, header)) return mod__format(err, "the header is not UTF-8 text", 8), (mod_file *)NULL;
+   j.p = j.text = f->text;
+   j.end = f->text + header;
    j.complaint = NULL;
    mod__json_expect(&j, '{');
    while (mod__json_next(&j, '}', &first)) {
@@ -6973,7 +6782,7 @@ MODDEF mod_file *mod_file_init(const mod_reader *reader, void *memory, size_t si
          if (!mod__parse_meta(&j, f)) break;
          continue;
       }
-      MOD_ASSERT(f->n_entries < max_entries);
+      MOD_ASSERT((size_t)f->n_entries < header / 49 + 1);
       memset(e, 0, sizeof *e);
       e->name = name;
       if (!mod__parse_entry(&j, e)) break;
@@ -6981,7 +6790,7 @@ MODDEF mod_file *mod_file_init(const mod_reader *reader, void *memory, size_t si
    }
    mod__json_space(&j);
    if (!j.complaint && j.p != j.end) mod__json_fail(&j, "something follows the header's JSON");
-   if (j.complaint) return mod__format(err, j.complaint, 8 + (j.p - j.base)), (mod_file *)NULL;
+   if (j.complaint) return mod__format(err, j.complaint, 8 + (j.p - f->text)), (mod_file *)NULL;
    mod__sort_entries(f->entry, f->n_entries, mod__by_place);
    data = reader->size - 8 - header;
    for (i = 0; i < f->n_entries; ++i) {
@@ -7006,24 +6815,17 @@ MODDEF mod_file *mod_file_init(const mod_reader *reader, void *memory, size_t si
 MODDEF mod_file *mod_file_create(const mod_reader *reader, const mod_allocator *allocator, mod_error *err)
 {
    mod_allocator chosen;
-   mod_file *f;
    size_t bytes;
    void *memory;
    if (mod_file_plan(reader, &bytes, err) != MOD_RESULT_OK) return NULL;
    if ((memory = mod__allocate(&chosen, allocator, bytes, err)) == NULL) return NULL;
-   f = mod_file_init(reader, memory, bytes, err);
-   if (f)
-      f->allocator = chosen;
-   else
-      mod__release(memory, chosen);
-   return f;
+   return (mod_file *)mod__created(mod_file_init(reader, memory, bytes, err), memory, &chosen);
 }
 
 MODDEF void mod_file_close(mod_file *file)
 {
-   if (!file) return;
-   if (file->close) file->close(file);
-   mod__release(file, file->allocator);
+   if (file && file->close) file->close(file);
+   mod__destroy(file);
 }
 
 MODDEF const mod_entry *mod_file_tensors(const mod_file *file, int *count)
@@ -7044,11 +6846,17 @@ MODDEF const char *mod_file_meta(const mod_file *file, const char *key)
    return found;
 }
 
+/* Bytes of a number that can be read, or 0. */
+MOD__FN size_t mod__width(const mod_entry *e)
+{
+   return !strcmp(e->dtype, "F32") ? 4 : !strcmp(e->dtype, "F64") ? 8 : 0;
+}
+
 /* The numbers of a tensor into out, or nowhere. */
 MOD__FN mod_result mod__read_numbers(const mod_file *f, const mod_entry *e, mod_real *out, mod_error *err)
 {
    unsigned char bytes[MOD__CHUNK];
-   size_t width = e->dtype[1] == '6' ? 8 : 4, i = 0, n, k;
+   size_t width = mod__width(e), i = 0, n, k;
    uint64_t at;
    for (at = e->begin; at < e->end; at += n) {
       n = e->end - at < sizeof bytes ? (size_t)(e->end - at) : sizeof bytes;
@@ -7058,16 +6866,7 @@ MOD__FN mod_result mod__read_numbers(const mod_file *f, const mod_entry *e, mod_
          uint64_t bits = 0;
          size_t b;
          for (b = 0; b < width; ++b) bits |= (uint64_t)bytes[k + b] << (8 * b);
-         if (width == 8) {
-            double x;
-            memcpy(&x, &bits, 8);
-            out[i] = (mod_real)x;
-         } else {
-            uint32_t half = (uint32_t)bits;
-            float x;
-            memcpy(&x, &half, 4);
-            out[i] = (mod_real)x;
-         }
+         out[i] = width == 8 ? (mod_real)mod__from_bits64(bits) : (mod_real)mod__from_bits((uint32_t)bits);
       }
    }
    return mod__ok(err);
@@ -7076,12 +6875,12 @@ MOD__FN mod_result mod__read_numbers(const mod_file *f, const mod_entry *e, mod_
 MODDEF mod_result mod_file_read(const mod_file *file, int index, mod_real *out, size_t count, mod_error *err)
 {
    const mod_entry *e;
+   size_t width;
    if (!file || !out || index < 0 || index >= file->n_entries)
       return mod__bad(err, "file or out is NULL, or there is no tensor with this index");
    e = file->entry + index;
-   if (strcmp(e->dtype, "F32") && strcmp(e->dtype, "F64"))
-      return mod__format(err, "the tensor is neither F32 nor F64", index);
-   if ((e->end - e->begin) / (e->dtype[1] == '6' ? 8 : 4) != count)
+   if ((width = mod__width(e)) == 0) return mod__format(err, "the tensor is neither F32 nor F64", index);
+   if ((e->end - e->begin) / width != count)
       return mod__error(err, MOD_RESULT_SHAPE, "the tensor has another number of elements", -1, index);
    return mod__read_numbers(file, e, out, err);
 }
@@ -7093,66 +6892,45 @@ typedef struct mod__field {
    size_t offset;
    int real; /* 1: a double; 0: an int */
    int since; /* files of an earlier format do not have it: then it is 0 */
-} mod__field;
+} mod__field; /* tables of these end with a name that is NULL */
 
-#define MOD__INT(type, field) {#field, offsetof(type, field), 0, 1}
-#define MOD__REAL(type, field) {#field, offsetof(type, field), 1, 1}
-#define MOD__INT_2(type, field) {#field, offsetof(type, field), 0, 2}
-#define MOD__REAL_2(type, field) {#field, offsetof(type, field), 1, 2}
+#define MOD__INT(field) {#field, offsetof(MOD__OWNER, field), 0, 1}
+#define MOD__REAL(field) {#field, offsetof(MOD__OWNER, field), 1, 1}
+#define MOD__INT_2(field) {#field, offsetof(MOD__OWNER, field), 0, 2}
+#define MOD__REAL_2(field) {#field, offsetof(MOD__OWNER, field), 1, 2}
 /* The loops over these stop at the first that the file's format does not have: so the order is by format. */
+#define MOD__OWNER mod_config
 static const mod__field mod__config_fields[] = {
-   MOD__INT(mod_config, vocab_size), MOD__INT(mod_config, context), MOD__INT(mod_config, n_layers),
-   MOD__INT(mod_config, d_model), MOD__INT(mod_config, n_heads), MOD__INT(mod_config, n_kv_heads),
-   MOD__INT(mod_config, d_ff), MOD__INT(mod_config, norm), MOD__INT(mod_config, position),
-   MOD__INT(mod_config, activation), MOD__INT(mod_config, bias), MOD__INT(mod_config, head),
-   MOD__INT(mod_config, select), MOD__INT(mod_config, route_first), MOD__INT(mod_config, route_every),
-   MOD__REAL(mod_config, capacity), MOD__INT(mod_config, gate), MOD__REAL(mod_config, gate_scale),
-   MOD__INT(mod_config, causal), MOD__REAL(mod_config, router_loss), MOD__REAL(mod_config, predictor_loss),
-   MOD__REAL(mod_config, norm_eps), MOD__REAL(mod_config, rope_base), MOD__INT_2(mod_config, mask),
-   MOD__INT_2(mod_config, n_inputs), MOD__INT_2(mod_config, n_outputs), MOD__INT_2(mod_config, bypass),
-   MOD__INT_2(mod_config, kv_select), MOD__INT_2(mod_config, kv_gate), MOD__REAL_2(mod_config, kv_capacity),
-   MOD__INT_2(mod_config, mlp), MOD__INT_2(mod_config, n_experts), MOD__INT_2(mod_config, n_noops),
-   MOD__INT_2(mod_config, choice), MOD__INT_2(mod_config, choices), MOD__REAL_2(mod_config, capacity_factor),
-   MOD__REAL_2(mod_config, balance_loss), MOD__REAL_2(mod_config, z_loss)};
+   MOD__INT(vocab_size), MOD__INT(context), MOD__INT(n_layers), MOD__INT(d_model), MOD__INT(n_heads),
+   MOD__INT(n_kv_heads), MOD__INT(d_ff), MOD__INT(norm), MOD__INT(position), MOD__INT(activation), MOD__INT(bias),
+   MOD__INT(head), MOD__INT(select), MOD__INT(route_first), MOD__INT(route_every), MOD__REAL(capacity), MOD__INT(gate),
+   MOD__REAL(gate_scale), MOD__INT(causal), MOD__REAL(router_loss), MOD__REAL(predictor_loss), MOD__REAL(norm_eps),
+   MOD__REAL(rope_base), MOD__INT_2(mask), MOD__INT_2(n_inputs), MOD__INT_2(n_outputs), MOD__INT_2(bypass),
+   MOD__INT_2(kv_select), MOD__INT_2(kv_gate), MOD__REAL_2(kv_capacity), MOD__INT_2(mlp), MOD__INT_2(n_experts),
+   MOD__INT_2(n_noops), MOD__INT_2(choice), MOD__INT_2(choices), MOD__REAL_2(capacity_factor),
+   MOD__REAL_2(balance_loss), MOD__REAL_2(z_loss), {NULL, 0, 0, 0}};
+#undef MOD__OWNER
+#define MOD__OWNER mod_train_desc
 static const mod__field mod__train_fields[] = {
-   MOD__INT(mod_train_desc, n_seqs), MOD__INT(mod_train_desc, length), MOD__INT(mod_train_desc, steps),
-   MOD__INT(mod_train_desc, warmup), MOD__REAL(mod_train_desc, lr), MOD__REAL(mod_train_desc, lr_min),
-   MOD__REAL(mod_train_desc, beta1), MOD__REAL(mod_train_desc, beta2), MOD__REAL(mod_train_desc, eps),
-   MOD__REAL(mod_train_desc, weight_decay), MOD__REAL(mod_train_desc, clip_norm), MOD__REAL_2(mod_train_desc, dropout),
-   MOD__INT_2(mod_train_desc, capacity_warmup), MOD__REAL_2(mod_train_desc, threshold_decay)};
+   MOD__INT(n_seqs), MOD__INT(length), MOD__INT(steps), MOD__INT(warmup), MOD__REAL(lr), MOD__REAL(lr_min),
+   MOD__REAL(beta1), MOD__REAL(beta2), MOD__REAL(eps), MOD__REAL(weight_decay), MOD__REAL(clip_norm),
+   MOD__REAL_2(dropout), MOD__INT_2(capacity_warmup), MOD__REAL_2(threshold_decay), {NULL, 0, 0, 0}};
+#undef MOD__OWNER
+#define MOD__OWNER mod_block_config
 static const mod__field mod__block_fields[] = {
-   MOD__INT(mod_block_config, select), MOD__INT(mod_block_config, gate), MOD__REAL(mod_block_config, capacity),
-   MOD__INT_2(mod_block_config, kv_select), MOD__INT_2(mod_block_config, kv_gate),
-   MOD__REAL_2(mod_block_config, kv_capacity), MOD__INT_2(mod_block_config, mlp), MOD__INT_2(mod_block_config, choice)};
+   MOD__INT(select), MOD__INT(gate), MOD__REAL(capacity), MOD__INT_2(kv_select), MOD__INT_2(kv_gate),
+   MOD__REAL_2(kv_capacity), MOD__INT_2(mlp), MOD__INT_2(choice), {NULL, 0, 0, 0}};
+#undef MOD__OWNER
 #undef MOD__INT
 #undef MOD__REAL
 #undef MOD__INT_2
 #undef MOD__REAL_2
-enum {
-   MOD__CONFIG_FIELDS = (int)(sizeof mod__config_fields / sizeof mod__config_fields[0]),
-   MOD__TRAIN_FIELDS = (int)(sizeof mod__train_fields / sizeof mod__train_fields[0]),
-   MOD__BLOCK_FIELDS = (int)(sizeof mod__block_fields / sizeof mod__block_fields[0])
-};
-
-/* `digits` hex digits at *s, and past them. */
-MOD__FN int mod__parse_hex(const char **s, int digits, uint64_t *out)
-{
-   uint64_t value = 0;
-   int d;
-   while (digits-- > 0) {
-      if ((d = mod__hex_digit(**s)) < 0) return 0;
-      value = value << 4 | (uint64_t)d;
-      ++*s;
-   }
-   *out = value;
-   return 1;
-}
 
 MOD__FN int mod__parse_real(const char **s, double *out)
 {
    uint64_t bits;
    if (!mod__parse_hex(s, 16, &bits)) return 0;
-   memcpy(out, &bits, 8);
+   *out = mod__from_bits64(bits);
    return 1;
 }
 
@@ -7175,7 +6953,7 @@ MOD__FN int mod__format_of(const mod_file *f)
    return s && !strcmp(s, "1") ? 1 : s && !strcmp(s, "2") ? 2 : 0;
 }
 
-MOD__FN mod_result mod__read_fields(const mod_file *f, const char *prefix, const mod__field *field, int n, void *to,
+MOD__FN mod_result mod__read_fields(const mod_file *f, const char *prefix, const mod__field *field, void *to,
                                     mod_error *err)
 {
    const int format = mod__format_of(f);
@@ -7183,7 +6961,7 @@ MOD__FN mod_result mod__read_fields(const mod_file *f, const char *prefix, const
    if (!mod_file_meta(f, "mod.format")) return mod__format(err, "the file was not written by mod.h", -1);
    if (!format)
       return mod__error(err, MOD_RESULT_VERSION, "the file is of a later version of mod.h", -1, -1);
-   for (i = 0; i < n && field[i].since <= format; ++i) {
+   for (i = 0; field[i].name && field[i].since <= format; ++i) {
       char key[32];
       const char *s;
       void *at = (unsigned char *)to + field[i].offset;
@@ -7206,14 +6984,14 @@ MODDEF mod_result mod_file_config(const mod_file *file, mod_config *cfg, mod_err
    if (!file || !cfg) return mod__bad(err, "file or cfg is NULL");
    format = mod__format_of(file);
    memset(&c, 0, sizeof c);
-   result = mod__read_fields(file, "mod.", mod__config_fields, MOD__CONFIG_FIELDS, &c, err);
+   result = mod__read_fields(file, "mod.", mod__config_fields, &c, err);
    if (result != MOD_RESULT_OK) return result;
    resolved = mod_config_resolve(&c); /* the blocks' own settings, which follow, may be what makes them fit together */
    if ((s = mod__complaint_of_model(&resolved)) != NULL) return mod__error(err, MOD_RESULT_CONFIG, s, -1, -1);
    if ((s = mod_file_meta(file, "mod.blocks")) == NULL) return mod__format(err, "the list of blocks is missing", -1);
    for (i = 0; i < c.n_layers; ++i) {
       memset(file->blocks + i, 0, sizeof *file->blocks);
-      for (k = 0; k < MOD__BLOCK_FIELDS && mod__block_fields[k].since <= format; ++k) {
+      for (k = 0; mod__block_fields[k].name && mod__block_fields[k].since <= format; ++k) {
          void *at = (unsigned char *)(file->blocks + i) + mod__block_fields[k].offset;
          if ((k && *s++ != ' ') ||
              !(mod__block_fields[k].real ? mod__parse_real(&s, (double *)at) : mod__parse_int(&s, (int *)at)))
@@ -7259,54 +7037,48 @@ MODDEF mod_result mod_file_train_desc(const mod_file *file, mod_train_desc *how,
    if (!file || !how) return mod__bad(err, "file or how is NULL");
    memset(&d, 0, sizeof d);
    if ((result = mod__read_train_state(file, &state, err)) != MOD_RESULT_OK) return result;
-   result = mod__read_fields(file, "mod.train.", mod__train_fields, MOD__TRAIN_FIELDS, &d, err);
+   result = mod__read_fields(file, "mod.train.", mod__train_fields, &d, err);
    if (result != MOD_RESULT_OK) return result;
    d.seed = state.seed;
-   d.n_threads = 1;
    if ((complaint = mod__train_complaint(&d)) != NULL) return mod__format(err, complaint, -1);
    if (d.n_seqs < 1 || d.length < 1) return mod__format(err, "n_seqs and length must be at least 1", -1);
-   d.n_threads = 0;
    *how = d;
    if (position) *position = state.position;
    return mod__ok(err);
 }
 
+/* Of the names of parameters and their moments. */
+static const char *const mod__prefix[3] = {"", "adam.m.", "adam.v."};
+
 /* The entry of a parameter (or, with a prefix, of one of its moments), if its shape is right. */
 MOD__FN const mod_entry *mod__find_entry(const mod_file *f, const char *prefix, const mod_param *p)
 {
+   const mod_entry *e;
    char name[MOD__NAME + 8];
    int low = 0, high = f->n_entries, i;
    strcpy(name, prefix);
    strcat(name, p->name);
-   while (low < high) {
-      const mod_entry *e = f->entry + (low + (high - low) / 2);
-      int order = strcmp(e->name, name);
-      if (order < 0) low = (int)(e - f->entry) + 1;
-      if (order > 0) high = (int)(e - f->entry);
-      if (order) continue;
-      if ((strcmp(e->dtype, "F32") && strcmp(e->dtype, "F64")) || e->n_dim != p->n_dim) return NULL;
-      for (i = 0; i < e->n_dim; ++i)
-         if (e->dim[i] != (uint64_t)p->dim[i]) return NULL;
-      return e;
+   while (low < high) { /* they are sorted by name */
+      int middle = low + (high - low) / 2;
+      if (strcmp(f->entry[middle].name, name) < 0) low = middle + 1;
+      else high = middle;
    }
-   return NULL;
+   e = f->entry + low;
+   if (low == f->n_entries || strcmp(e->name, name) || !mod__width(e) || e->n_dim != p->n_dim) return NULL;
+   for (i = 0; i < e->n_dim; ++i)
+      if (e->dim[i] != (uint64_t)p->dim[i]) return NULL;
+   return e;
 }
 
 /* Reads all that a load needs; stores it, or only looks whether it could. */
 MOD__FN mod_result mod__load_tensors(const mod_file *f, mod_model *m, mod_trainer *tr, int store, mod_error *err)
 {
-   static const char *const prefix[3] = {"", "adam.m.", "adam.v."};
-   mod_real *to[3] = {NULL, NULL, NULL};
+   mod_real *to[3] = {m->params, tr ? tr->m : NULL, tr ? tr->v : NULL};
    int kind, i;
-   to[0] = m->params;
-   if (tr) {
-      to[1] = tr->m;
-      to[2] = tr->v;
-   }
    for (kind = 0; kind < (tr ? 3 : 1); ++kind)
       for (i = 0; i < m->n_tensors; ++i) {
          const mod_param *p = m->param + i;
-         const mod_entry *e = mod__find_entry(f, prefix[kind], p);
+         const mod_entry *e = mod__find_entry(f, mod__prefix[kind], p);
          mod_result result;
          if (!e) return mod__format(err, "a tensor of the model is missing, or has another shape or dtype", i);
          result = mod__read_numbers(f, e, store ? to[kind] + p->offset : NULL, err);
@@ -7341,7 +7113,7 @@ MODDEF mod_result mod_file_load(const mod_file *file, mod_model *model, mod_trai
    layers = model->config.n_layers;
    thetas = (int)mod__thetas(model);
    if ((result = mod_file_config(file, &c, err)) != MOD_RESULT_OK) return result;
-   for (i = 0; i < MOD__CONFIG_FIELDS; ++i)
+   for (i = 0; mod__config_fields[i].name; ++i)
       if (memcmp((const unsigned char *)&c + mod__config_fields[i].offset,
                  (const unsigned char *)&model->config + mod__config_fields[i].offset,
                  mod__config_fields[i].real ? sizeof(double) : sizeof(int)))
@@ -7390,12 +7162,7 @@ MOD__FN void mod__put_number(mod__out *o, uint64_t value, unsigned base, int dig
    mod__put(o, text + 20 - n, (size_t)n);
 }
 
-MOD__FN void mod__put_bits(mod__out *o, double x)
-{
-   uint64_t bits;
-   memcpy(&bits, &x, 8);
-   mod__put_number(o, bits, 16, 16);
-}
+MOD__FN void mod__put_bits(mod__out *o, double x) { mod__put_number(o, mod__bits64(x), 16, 16); }
 
 MOD__FN void mod__put_string(mod__out *o, const char *text)
 {
@@ -7413,10 +7180,10 @@ MOD__FN void mod__put_string(mod__out *o, const char *text)
    mod__put_text(o, "\"");
 }
 
-MOD__FN void mod__put_fields(mod__out *o, const char *prefix, const mod__field *field, int n, const void *from)
+MOD__FN void mod__put_fields(mod__out *o, const char *prefix, const mod__field *field, const void *from)
 {
    int i;
-   for (i = 0; i < n; ++i) {
+   for (i = 0; field[i].name; ++i) {
       const void *at = (const unsigned char *)from + field[i].offset;
       mod__put_text(o, ",\"");
       mod__put_text(o, prefix);
@@ -7444,19 +7211,18 @@ MOD__FN void mod__put_fields(mod__out *o, const char *prefix, const mod__field *
 
 MOD__FN void mod__put_header(mod__out *o, const mod_model *m, const mod_save_desc *d)
 {
-   static const char *const prefix[3] = {"", "adam.m.", "adam.v."};
    const mod_trainer *tr = d->trainer;
    uint64_t at = 0;
    int i, kind, k;
    mod__put_text(o, "{\"__metadata__\":{\"mod.format\":\"2\"");
-   mod__put_fields(o, "mod.", mod__config_fields, MOD__CONFIG_FIELDS, &m->config);
+   mod__put_fields(o, "mod.", mod__config_fields, &m->config);
    mod__put_text(o, ",\"mod.blocks\":\"");
    for (i = 0; i < m->config.n_layers; ++i)
-      for (k = 0; k < MOD__BLOCK_FIELDS; ++k) {
+      for (k = 0; mod__block_fields[k].name; ++k) {
          const void *value = (const unsigned char *)(m->blocks + i) + mod__block_fields[k].offset;
          if (mod__block_fields[k].real) mod__put_bits(o, *(const double *)value);
          else mod__put_number(o, (uint64_t)*(const int *)value, 10, 1);
-         mod__put_text(o, k + 1 < MOD__BLOCK_FIELDS ? " " : ";");
+         mod__put_text(o, mod__block_fields[k + 1].name ? " " : ";");
       }
    mod__put_text(o, "\",\"mod.thresholds\":\"");
    for (i = 0; i < (int)mod__thetas(m); ++i) {
@@ -7465,18 +7231,14 @@ MOD__FN void mod__put_header(mod__out *o, const mod_model *m, const mod_save_des
    }
    mod__put_text(o, "\"");
    if (tr) {
-      mod__put_fields(o, "mod.train.", mod__train_fields, MOD__TRAIN_FIELDS, &tr->desc);
+      const uint64_t state[5] = {tr->desc.seed, d->position, (uint64_t)tr->step, mod__bits64(tr->beta1_power),
+                                 mod__bits64(tr->beta2_power)};
+      mod__put_fields(o, "mod.train.", mod__train_fields, &tr->desc);
       mod__put_text(o, ",\"mod.train.state\":\"");
-      mod__put_number(o, tr->desc.seed, 16, 16);
-      mod__put_text(o, " ");
-      mod__put_number(o, d->position, 16, 16);
-      mod__put_text(o, " ");
-      mod__put_number(o, (uint64_t)tr->step, 16, 16);
-      mod__put_text(o, " ");
-      mod__put_bits(o, tr->beta1_power);
-      mod__put_text(o, " ");
-      mod__put_bits(o, tr->beta2_power);
-      mod__put_text(o, "\"");
+      for (i = 0; i < 5; ++i) {
+         mod__put_number(o, state[i], 16, 16);
+         mod__put_text(o, i < 4 ? " " : "\"");
+      }
    }
    for (i = 0; i < d->n_meta; ++i) {
       mod__put_text(o, ",");
@@ -7489,7 +7251,7 @@ MOD__FN void mod__put_header(mod__out *o, const mod_model *m, const mod_save_des
       for (i = 0; i < m->n_tensors; ++i) {
          const mod_param *p = m->param + i;
          mod__put_text(o, ",\"");
-         mod__put_text(o, prefix[kind]);
+         mod__put_text(o, mod__prefix[kind]);
          mod__put_text(o, p->name);
          mod__put_text(o, sizeof(mod_real) == 8 ? "\":{\"dtype\":\"F64\"" : "\":{\"dtype\":\"F32\"");
          mod__put_text(o, ",\"shape\":[");
@@ -7644,44 +7406,24 @@ MODDEF mod_file *mod_file_open(const char *path, const mod_allocator *allocator,
 #else
 #define MOD__INFO_REAL "float"
 #endif
-#if MOD__OPENMP
-#define MOD__INFO_THREADS "OpenMP"
-#else
-#define MOD__INFO_THREADS "no OpenMP"
-#endif
-#ifdef MOD_FAST_FMA
-#define MOD__INFO_PROMISE "promised among levels that fuse, and among those that do not (MOD_FAST_FMA)"
-#else
-#define MOD__INFO_PROMISE "promised"
-#endif
-#define MOD__INFO_LINE(level, promise) \
+#define MOD__INFO(level, promise) \
    "mod.h 0.4.0, " MOD__INFO_REAL ", " MOD__INFO_THREADS ", " level "; same bits: " promise
-#define MOD__INFO(promise)                                                                                        \
-   mod__info(MOD__INFO_LINE("scalar", promise), MOD__INFO_LINE("SSE2", promise), MOD__INFO_LINE("AVX2", promise), \
-             MOD__INFO_LINE("AVX-512", promise), MOD__INFO_LINE("NEON", promise),                                \
-             MOD__INFO_LINE("WebAssembly SIMD128", promise))
-
-MOD__FN const char *mod__info(const char *scalar, const char *sse2, const char *avx2, const char *avx512,
-                              const char *neon, const char *wasm128)
-{
-   switch (mod_simd_best()) {
-   case MOD_SIMD_SSE2: return sse2;
-   case MOD_SIMD_AVX2: return avx2;
-   case MOD_SIMD_AVX512: return avx512;
-   case MOD_SIMD_NEON: return neon;
-   case MOD_SIMD_WASM128: return wasm128;
-   default: return scalar;
+#define MOD__RETURN_INFO(promise)                                                                              \
+   {                                                                                                           \
+      static const char *const info[] = { /* by mod_simd */                                                    \
+         NULL, MOD__INFO("scalar", promise), MOD__INFO("SSE2", promise), MOD__INFO("AVX2", promise),            \
+         MOD__INFO("AVX-512", promise), MOD__INFO("NEON", promise), MOD__INFO("WebAssembly SIMD128", promise)}; \
+      return info[mod_simd_best()];                                                                            \
    }
-}
 
 MODDEF const char *mod_build_info(void)
 {
 #if defined(MOD_USE_DOUBLE)
-   return MOD__INFO("not promised (MOD_USE_DOUBLE)");
+   MOD__RETURN_INFO("not promised (MOD_USE_DOUBLE)")
 #elif defined(MOD__FAST_MATH)
-   return MOD__INFO("not promised (fast-math)");
+   MOD__RETURN_INFO("not promised (fast-math)")
 #elif !defined(FLT_EVAL_METHOD) || (FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16) /* 16: half floats only */
-   return MOD__INFO("not promised (floats are computed with more precision than they have)");
+   MOD__RETURN_INFO("not promised (floats are computed with more precision than they have)")
 #else
    volatile float a = 1.000244140625f, product, tiny = FLT_MIN; /* 1 + 2^-12, whose square does not fit a float */
    float fused = a * a - 1.00048828125f, x[32] = {0}, y[32] = {0};
@@ -7691,30 +7433,29 @@ MODDEF const char *mod_build_info(void)
    x[0] = -1.00048828125f;
    y[0] = 1;
    x[16] = y[16] = a; /* the same in vectors: the first partial sum is fused or not */
-   if (mod__bits(mod__exp(a)) != 0x402e0334u) return MOD__INFO("not promised (fast-math)");
-   if (tiny == 0) return MOD__INFO("not promised (denormals are flushed)");
+   if (mod__bits(mod__exp(a)) != 0x402e0334u) MOD__RETURN_INFO("not promised (fast-math)")
+   if (tiny == 0) MOD__RETURN_INFO("not promised (denormals are flushed)")
    if (fused < product || fused > product || mod__level(mod_simd_best())->dot(x, y, 32) != product)
-      return MOD__INFO("not promised (the compiler fuses multiply and add)");
-   return MOD__INFO(MOD__INFO_PROMISE);
+      MOD__RETURN_INFO("not promised (the compiler fuses multiply and add)")
+#ifdef MOD_FAST_FMA
+   MOD__RETURN_INFO("promised among levels that fuse, and among those that do not (MOD_FAST_FMA)")
+#else
+   MOD__RETURN_INFO("promised")
+#endif
 #endif
 }
 
-#undef MOD__SELF
 #undef MOD__SSE2
 #undef MOD__AVX
 #undef MOD__NEON
 #undef MOD__WASM128
-#undef MOD__TARGET_AVX2
-#undef MOD__TARGET_AVX512
+#undef MOD__AND_FMA
 #undef MOD__SQRT4
 #undef MOD__INLINE
 #undef MOD__MAPS
 #undef MOD__MAP_LOOPS
-#undef MOD__SQRT_2_PI
-#undef MOD__GELU_CUBE
 #undef MOD__INFO
-#undef MOD__INFO_LINE
-#undef MOD__INFO_PROMISE
+#undef MOD__RETURN_INFO
 #undef MOD__INFO_REAL
 #undef MOD__INFO_THREADS
 #undef MOD__OPENMP
@@ -7722,8 +7463,6 @@ MODDEF const char *mod_build_info(void)
 #undef MOD__FN
 #undef MOD__FAST_MATH
 #undef MOD__RESULTS
-#undef mod__sqrt
-#undef mod__fabs
 
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT DEFAULT
@@ -7757,14 +7496,16 @@ typedef int MOD__LEVEL(mask) __attribute__((__vector_size__(4 * MOD__LANES)));
 #define MOD__UNROLL _Pragma("GCC unroll 16")
 #define MOD__SUMS (16 / MOD__LANES)
 #define MOD__WIDTH (MOD__VECTORS * MOD__LANES)
-#ifndef MOD__STEP
+#if defined(MOD_FAST_FMA) && defined(MOD__FUSED)
+#define MOD__STEP MOD__FUSED
+#else
 #define MOD__STEP(c, a, b) ((c) + (a) * (b))
 #endif
 
 /* C (+)= A B for `rows` rows and MOD__VECTORS vectors: all sums stay in registers. rows, and the strides where A and B
    are dense, are constants of the caller. */
-MOD__TARGET static inline __attribute__((__always_inline__)) int MOD__LEVEL(tile)(const int rows, float *c, size_t c_row,
-   const float *a, size_t a_row, size_t a_col, const float *b, size_t b_row, int depth, int accumulate)
+MOD__TARGET static inline __attribute__((__always_inline__)) int MOD__LEVEL(tile)(const int rows, float *c,
+   size_t c_row, const float *a, size_t a_row, size_t a_col, const float *b, size_t b_row, int depth, int accumulate)
 {
 #define MOD__EACH_ROW MOD__UNROLL for (i = 0; i < MOD__ROWS; ++i) if (i < rows)
 #define MOD__EACH_VECTOR MOD__UNROLL for (j = 0; j < MOD__VECTORS; ++j)
@@ -7952,6 +7693,7 @@ static const mod__kernels MOD__LEVEL(kernels) = {
 #undef MOD__ROWS
 #undef MOD__VECTORS
 #undef MOD__STEP
+#undef MOD__FUSED
 
 #endif /* MOD__LEVEL */
 
