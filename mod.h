@@ -917,9 +917,9 @@ typedef struct mod_flops {
    there are slots, in top-k mode (where keys are selected apart: with as many pairs as if both were spread evenly). */
 MODDEF mod_result mod_config_flops(const mod_config *cfg, int n_seqs, const int *lengths,
                                    const mod_block_stats *blocks, mod_flops *out, mod_error *err);
-/* The model of cfg's kind and width whose forward pass over `context` tokens costs `flops` (mod_flops.total, top-k mode):
-   *out is *cfg with the depth that comes nearest, as the paper advises, and then with a d_ff, a multiple of 16 away,
-   for the rest. n_layers of cfg is not read; blocks must be NULL. MOD_RESULT_ARG if nothing comes within a block. */
+/* The model of cfg's kind and width whose forward pass over `context` tokens costs `flops` (mod_flops.total, top-k
+   mode): *out is *cfg with the depth that comes nearest, as the paper advises, and then with a d_ff, a multiple of 16
+   away, for the rest. n_layers of cfg is not read; blocks must be NULL. MOD_RESULT_ARG if nothing comes near. */
 MODDEF mod_result mod_config_match(const mod_config *cfg, double flops, mod_config *out, mod_error *err);
 
 /* =================================================================================================================
