@@ -39,7 +39,8 @@ EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/*.c))
 # tests/test_x_f64.c is the second half of tests/test_x.c and no program.
 TESTS    := $(patsubst tests/%.c,$(BUILD)/%,$(filter-out %_f64.c,$(wildcard tests/test_*.c)))
 
-# Programs that share one object with the library in it: examples/variants/.
+# Programs that share one object with the library in it: examples/variants/, and those of the experiments.
+MEASURES := $(addprefix $(BUILD)/,learn experiments routing figures)
 VARIANTS := $(filter-out %/library,$(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/variants/*.c)))
 
 # The bits must not depend on language or level: tests/test_hash.c in each of these forms.
@@ -74,7 +75,7 @@ run: $(BUILD)/lm
 variants: $(VARIANTS)
 	@sh examples/variants/table.sh $(BUILD)/variants $(if $(QUICK),--quick) $(OPTIONS)
 
-programs: $(TESTS) $(HASHES) $(BUILD)/lm $(BUILD)/sensor $(BUILD)/experiments $(VARIANTS)
+programs: $(TESTS) $(HASHES) $(BUILD)/lm $(BUILD)/sensor $(VARIANTS) $(filter-out %/learn,$(MEASURES))
 
 test:
 	@$(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(CORES)) programs
@@ -170,5 +171,5 @@ $(VARIANTS): $(BUILD)/variants/%: examples/variants/%.c $(BUILD)/variants/librar
 $(BUILD)/%: examples/%.c mod.h $(wildcard examples/*.h examples/common/*.h) $(BUILD)/flags
 	$(CC) $(STD) $(CFLAGS) $(WARN) $(OPENMP) $< -o $@ $(LDFLAGS) $(LDLIBS)
 
-$(BUILD)/%: bench/%.c mod.h $(wildcard bench/*.h bench/experiments/*.h examples/common/*.h) $(BUILD)/flags
-	$(CC) $(STD) $(CFLAGS) $(WARN) $(OPENMP) $< -o $@ $(LDFLAGS) $(LDLIBS)
+$(MEASURES): $(BUILD)/%: bench/%.c $(BUILD)/variants/library.o $(wildcard bench/*.h bench/experiments/*.h examples/common/*.h)
+	$(CC) $(STD) $(CFLAGS) $(WARN) $(OPENMP) $< $(BUILD)/variants/library.o -o $@ $(LDFLAGS) $(LDLIBS)

@@ -9,7 +9,6 @@
 #include "../examples/common/text.h" /* before any system header */
 #include "../examples/common/options.h"
 #include <sys/stat.h>
-#define MOD_IMPLEMENTATION
 #include "../mod.h"
 #include "lab.h"
 #include "experiments/spec.h"

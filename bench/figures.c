@@ -13,7 +13,6 @@
 #include "../examples/common/plot.h"
 #include <stdarg.h>
 #include <sys/stat.h>
-#define MOD_IMPLEMENTATION
 #include "../mod.h"
 #include "experiments/spec.h"
 

@@ -11,7 +11,6 @@
    validation, in windows side by side; calibrated thresholds come from the rest, of which nothing is reported. */
 #include "../examples/common/text.h" /* before any system header */
 #include "../examples/common/options.h"
-#define MOD_IMPLEMENTATION
 #include "../mod.h"
 #include "lab.h"
 

@@ -7,7 +7,6 @@
 #include "../examples/common/text.h" /* before any system header */
 #include "../examples/common/options.h"
 #include "../examples/common/spearman.h"
-#define MOD_IMPLEMENTATION
 #include "../mod.h"
 #include "lab.h"
 

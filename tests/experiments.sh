@@ -1,6 +1,6 @@
 #!/bin/sh
-# experiments.sh - the program of the experiments: the first run of each line of the plan, shortened; then nothing is left
-# to do; what is stopped goes on; a wrong plan is refused with its line.
+# experiments.sh - the programs of the experiments. The first run of each line of the plan, shortened; then nothing is left
+# to do; what is stopped goes on; a wrong plan is refused with its line; a run in full, its speed, its routing; figures.
 cd "$(dirname "$0")/.." || exit 1
 run=build/experiments
 dir=build/experiments.test
@@ -18,6 +18,8 @@ check() { # WHAT COMMAND...
    fi
 }
 go() { "./$run" --quick --out "$dir" "$@" >"$dir/out" 2>"$dir/err"; }
+figures() { build/figures --data "$dir" --out "$dir" >"$dir/out" 2>"$dir/err"; }
+routing() { build/routing --data "$dir/text" --model "$model" --out "$dir/routing.csv" >"$dir/out" 2>"$dir/err"; }
 fields() { awk -F, 'NR == 1 { n = NF } NF != n || !n { exit 1 }' "$1"; }
 no() { ! "$@"; }
 
@@ -40,6 +42,29 @@ check "with one run" grep -q '^1 runs to do' "$dir/out"
 tail -n 1 "$dir/whole.csv" | cut -d, -f1-21,23- >"$dir/a" # but for the seconds
 tail -n 1 "$dir/runs.csv" | cut -d, -f1-21,23- >"$dir/b"
 check "to the same line" cmp -s "$dir/a" "$dir/b"
+check "figures of it, or why not" figures
+
+# A routed model in full: its course, its file, its speed, what its routers do.
+cat >"$dir/plan" <<'END'
+stage=x budget=1e12 size=3x48 match=yes select=learned capacity=0.125 gate=raw causal=both lr=1e-3 seed=1 full=yes
+stage=y budget=1e12 size=3x48 lr=1e-3 seed=1
+END
+check "a run in full" go --plan "$dir/plan" --stage x
+check "has a test loss" awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
+   $at["causal"] == "both" { found = 1; if (!($at["test_calibrated_loss"] > 0)) exit 1 } END { exit !found }' "$dir/runs.csv"
+check "has a course" awk -F, '$10 == "both" { n++ } END { exit n < 3 }' "$dir/curves.csv"
+check "speeds" go --plan "$dir/plan" --speed
+check "of two models" awk -F, 'END { exit NR != 3 }' "$dir/speed.csv"
+check "and of decoding" awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
+   $at["causal"] == "both" && !($at["token_median"] > 0) { exit 1 }' "$dir/speed.csv"
+awk 'BEGIN { for (i = 0; i < 60000; i++) printf "word %d of a text\n", i * i % 997 }' >"$dir/text"
+model=$(ls build/models/*_both_*_1e-3_1.safetensors | head -n 1)
+check "routing" routing
+check "its shares are of one" awk -F, '$1 == "engaged" { sum[$2] += $4 } END { exit !(sum[0] > 0.999 && sum[0] < 1.001 &&
+   sum[1] > 0.999 && sum[1] < 1.001) }' "$dir/routing.csv"
+check "figure 5 of it" figures
+check "is drawn" grep -q '</svg>' "$dir/fig5-routing.svg"
+
 for words in 'budget=1e12 size=3x48 lr=1e-3' 'budget=1e12 size=3x48 lr=1e-3 seed=1 gate=loud' 'nonsense' \
    'budget=1e12 size=3x48 lr=1e-3 seed=1 colour=red' 'budget=1e12 size=3 lr=1e-3 seed=1'; do
    printf '# a comment\nstage=x %s\n' "$words" >"$dir/plan"
