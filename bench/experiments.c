@@ -290,7 +290,7 @@ static double trial(void)
       ++steps;
    }
    lab_end(&l);
-   return ok ? 3 * jobs[0].flops * SPEC_SEQS * SPEC_CONTEXT * steps / gone : 0;
+   return ok ? spec_step(&jobs[0].s, jobs[0].flops) * steps / gone : 0;
 }
 
 /* ---- speed ------------------------------------------------------------------------------------------------------- */

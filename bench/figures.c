@@ -180,6 +180,7 @@ static double seconds_a_step(int model)
 }
 
 static double flops(int row) { return number(&runs, row, "flops_per_token"); }
+static double step_flops(int row) { return 3 * flops(row) * number(&runs, row, "seqs") * SPEC_CONTEXT; }
 
 /* The models with this column whose rows are as the words say, and of the kind of a row (0: any). */
 static models find(const char *words, int kind, const char *column)
@@ -524,7 +525,7 @@ static int learning(void)
       p[k].y.label = nats;
       p[k].x.lo = p[k].x.hi = 0;
       for (int i = 0; i < 4; ++i) {
-         double step = 3 * SPEC_SEQS * SPEC_CONTEXT * 1e-12 * (rows[i] ? flops(rows[i]) : 0);
+         double step = rows[i] ? step_flops(rows[i]) / 1e12 : 0;
          if (!rows[i]) continue;
          curve c = add(&p[k], PLOT_LINE, names[i], colours[i], markers[i], MODELS);
          c.s->dash = i == 1 || i == 3;
@@ -539,7 +540,7 @@ static int learning(void)
       n = 0;
       for (int i = 0; i < 4; ++i) {
          if (!rows[i]) continue;
-         double step = 3 * SPEC_SEQS * SPEC_CONTEXT * 1e-9 * flops(rows[i]);
+         double step = step_flops(rows[i]) / 1e9;
          double v = k == 2 ? step : 1 / seconds_a_step(rows[i]);
          curve c = add(&p[k], PLOT_BARS, names[i], colours[i], PLOT_NONE, 1);
          point(&c, n, exactly(v), say(v < 10 ? "%.2f" : "%.1f", v));
@@ -899,7 +900,7 @@ static int memory(void)
       size_t bytes, cache;
       if (!rows[i]) continue;
       names[i] = say("%s %s, %s", i ? "MoD" : "dense", size_of(rows[i]), i == 2 ? "small" : "the best");
-      how.n_seqs = SPEC_SEQS;
+      how.n_seqs = (int)number(&runs, rows[i], "seqs");
       if (!config_of(rows[i], &cfg) || mod_model_plan(&cfg, &how, &plan, NULL) != MOD_RESULT_OK ||
           mod_session_plan(&cfg, NULL, &bytes, &cache, NULL) != MOD_RESULT_OK)
          return skip(name, "a row of runs.csv is no model");

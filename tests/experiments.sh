@@ -36,11 +36,11 @@ check "nothing was added" cmp -s "$dir/runs.csv" "$dir/whole.csv"
 # The last line is lost, as if it had been stopped; and half a line was written.
 lines=$(wc -l <"$dir/whole.csv")
 head -n $((lines - 1)) "$dir/whole.csv" >"$dir/runs.csv"
-tail -n 1 "$dir/whole.csv" | cut -d, -f1-25 | tr -d '\n' >>"$dir/runs.csv"
+tail -n 1 "$dir/whole.csv" | cut -d, -f1-26 | tr -d '\n' >>"$dir/runs.csv"
 check "what was stopped goes on" go
 check "with one run" grep -q '^1 runs to do' "$dir/out"
-tail -n 1 "$dir/whole.csv" | cut -d, -f1-21,23- >"$dir/a" # but for the seconds
-tail -n 1 "$dir/runs.csv" | cut -d, -f1-21,23- >"$dir/b"
+tail -n 1 "$dir/whole.csv" | cut -d, -f1-22,24- >"$dir/a" # but for the seconds
+tail -n 1 "$dir/runs.csv" | cut -d, -f1-22,24- >"$dir/b"
 check "to the same line" cmp -s "$dir/a" "$dir/b"
 check "figures of it, or why not" figures
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What no run varies. A batch is SEQS windows of CONTEXT bytes. */
-enum { SPEC_VOCAB = 256, SPEC_CONTEXT = 256, SPEC_SEQS = 4 };
+/* What no run varies. */
+enum { SPEC_VOCAB = 256, SPEC_CONTEXT = 256 };
 static const double spec_weight_decay = 0.1, spec_clip_norm = 1, spec_warmup = 0.05;
 
 typedef enum spec_field {
@@ -17,6 +17,7 @@ typedef enum spec_field {
    SPEC_ROUTER_LOSS,
    SPEC_RAMP,   /* capacity warm-up, as a share of the steps */
    SPEC_MLP, SPEC_EXPERTS, SPEC_CHOICE, SPEC_FACTOR, /* n_experts; mod_choice; capacity_factor */
+   SPEC_SEQS, /* windows of a step */
    SPEC_LR, SPEC_SEED,
    SPEC_FIELDS
 } spec_field;
@@ -24,9 +25,9 @@ typedef enum spec_field {
 /* The names, in the order of the columns of runs.csv, and what a run has that does not say. */
 static const char *const spec_names[SPEC_FIELDS] = {
    "budget", "size", "match", "select", "capacity", "first", "every", "gate", "causal", "router_loss", "ramp", "mlp",
-   "experts", "choice", "factor", "lr", "seed"};
+   "experts", "choice", "factor", "seqs", "lr", "seed"};
 static const char *const spec_defaults[SPEC_FIELDS] = {
-   NULL, NULL, "no", "all", "1", "2", "2", "-", "-", "-", "0", "plain", "-", "-", "-", NULL, NULL};
+   NULL, NULL, "no", "all", "1", "2", "2", "-", "-", "-", "0", "plain", "-", "-", "-", "4", NULL, NULL};
 
 typedef struct spec {
    char value[SPEC_FIELDS][16];
@@ -86,12 +87,18 @@ static inline const char *spec_config(const spec *s, mod_config *cfg, double *fl
    return NULL;
 }
 
+/* FLOPs of a training step. flops: of a forward pass, per token. */
+static inline double spec_step(const spec *s, double flops)
+{
+   return 3 * flops * spec_number(s, SPEC_SEQS) * SPEC_CONTEXT;
+}
+
 /* The training: steps that use up the budget. */
 static inline mod_train_desc spec_train(const spec *s, double flops)
 {
    mod_train_desc how = {0};
-   how.n_seqs = SPEC_SEQS;
-   how.steps = (int)(spec_number(s, SPEC_BUDGET) / (3 * flops * SPEC_SEQS * SPEC_CONTEXT) + 0.5);
+   how.n_seqs = (int)spec_number(s, SPEC_SEQS);
+   how.steps = (int)(spec_number(s, SPEC_BUDGET) / spec_step(s, flops) + 0.5);
    if (how.steps < 1) how.steps = 1;
    how.warmup = (int)(spec_warmup * how.steps + 0.5);
    how.lr = spec_number(s, SPEC_LR);
