@@ -14,18 +14,16 @@
 #include "experiments/spec.h"
 
 enum { EVAL_SEQS = 32, VALIDATION_MOST = 512, CURVE_MOST = 64, TEST_MOST = 1024, POINTS = 16, TAIL = 10, TRIAL = 2 };
-static const int shares[TEXT_N_PARTS] = {96, 2, 2};
 
-/* What is measured, a column each. NONE: an empty field. The four of RATES stand beside each other. */
+/* What is measured, a column each. LAB_NONE: an empty field. The four of RATES stand beside each other. */
 enum {
-   PARAMS, FLOPS, STEPS, SECONDS, TRAIN, TOPK, CAUSAL, RATES, N_RATES = 4,
-   TEST_TOPK = RATES + N_RATES, TEST_CAUSAL, TEST_CALIBRATED, CALIBRATED_RATES, VALUES = CALIBRATED_RATES + N_RATES
+   PARAMS, FLOPS, STEPS, SECONDS, TRAIN, TOPK, CAUSAL, RATES,
+   TEST_TOPK = RATES + LAB_RATES, TEST_CAUSAL, TEST_CALIBRATED, CALIBRATED_RATES, VALUES = CALIBRATED_RATES + LAB_RATES
 };
 static const char columns[] = "params,flops_per_token,steps,seconds,train_topk_loss,validation_topk_loss,"
    "validation_loss,accuracy,precision,recall,share,test_topk_loss,test_loss,test_calibrated_loss,"
    "calibrated_accuracy,calibrated_precision,calibrated_recall,calibrated_share";
 static const char curve_columns[] = "step,train_topk_loss,validation_loss,accuracy,precision,recall,share,seconds";
-static const double NONE = -1;
 
 static const char *data, *plan = "bench/experiments/plan.txt", *out = "bench/experiments", *stage;
 static int threads = 2, quick, estimate, speed;
@@ -49,18 +47,6 @@ static char hash[17];
 static FILE *csv, *curves;
 
 /* ---- a run ------------------------------------------------------------------------------------------------------- */
-
-/* accuracy, precision, recall of the deciding logits, of a top-k pass; the share that is taken, of a causal one. */
-static void rates(double *to, const mod_path_stats *topk, const mod_path_stats *causal)
-{
-   for (int i = 0; i < N_RATES; ++i) to[i] = NONE;
-   if (topk->decided) {
-      to[0] = (double)topk->agree / (double)topk->tokens;
-      to[1] = topk->predicted ? (double)topk->hits / (double)topk->predicted : 0;
-      to[2] = (double)topk->hits / (double)topk->kept;
-   }
-   if (causal->tokens) to[3] = (double)causal->kept / (double)causal->tokens;
-}
 
 static int most(int windows) { return quick ? 4 : windows; }
 
@@ -87,12 +73,12 @@ static int train(lab *l, const char *key, int full, double *v)
       if (done > tail) v[TRAIN] += info.loss / (steps - tail);
       if (full && done * POINTS / steps > (done - 1) * POINTS / steps) {
          lab_result now;
-         double at = lab_seconds(), p[3 + N_RATES + 1] = {done, sum / counted};
+         double at = lab_seconds(), p[3 + LAB_RATES + 1] = {done, sum / counted};
          if (!lab_evaluate(l, TEXT_VALIDATION, MOD_MODE_CAUSAL, most(CURVE_MOST), &now, NULL)) return 0;
          p[2] = now.loss;
-         rates(p + 3, &topk, &now.all);
-         p[3 + N_RATES] = at - began - aside;
-         put(curves, key, p, 3 + N_RATES + 1);
+         lab_rates(p + 3, &topk, &now.all);
+         p[3 + LAB_RATES] = at - began - aside;
+         put(curves, key, p, 3 + LAB_RATES + 1);
          memset(&topk, 0, sizeof topk);
          sum = counted = 0;
          aside += lab_seconds() - at;
@@ -124,7 +110,7 @@ static int measure(lab *l, const char *key, int full, double *v)
        !lab_evaluate(l, TEXT_VALIDATION, MOD_MODE_CAUSAL, most(VALIDATION_MOST), &causal, NULL))
       return 0;
    v[TOPK] = topk.loss; v[CAUSAL] = causal.loss;
-   rates(&v[RATES], &topk.all, &causal.all);
+   lab_rates(&v[RATES], &topk.all, &causal.all);
    if (!full) return 1;
    char name[512];
    model_name(name, sizeof name, key);
@@ -139,7 +125,7 @@ static int measure(lab *l, const char *key, int full, double *v)
        !lab_evaluate(l, TEXT_TEST, MOD_MODE_CAUSAL, most(TEST_MOST), &causal, NULL))
       return 0;
    v[TEST_CALIBRATED] = causal.loss;
-   rates(&v[CALIBRATED_RATES], &topk.all, &causal.all);
+   lab_rates(&v[CALIBRATED_RATES], &topk.all, &causal.all);
    return 1;
 }
 
@@ -172,9 +158,9 @@ static int is_done(const char *key)
 /* Every combination of the alternatives in a line, the last word's changing fastest. */
 static int add_line(char *line, int number)
 {
-   char *words[64], *name[64], *alternatives[64][32], where[64];
+   char *words[64], *name[64], *alternatives[64][32], where[512];
    int n = 0, n_of[64], combinations = 1;
-   snprintf(where, sizeof where, "%s:%d", "plan", number);
+   snprintf(where, sizeof where, "%s:%d", plan, number);
    for (char *w = strtok(line, " \t\n"); w; w = strtok(NULL, " \t\n")) {
       if (n == 64) return lab_failed(where, "too many words");
       words[n++] = w;
@@ -281,7 +267,7 @@ static double trial(void)
 {
    lab l;
    mod_step_info info;
-   double began = lab_seconds(), gone = 0;
+   double began, gone = 0;
    int steps = 0;
    begin(&l, &jobs[0]);
    int ok = lab_make(&l) && lab_step(&l, &info);
@@ -303,7 +289,7 @@ static int by_size(const void *a, const void *b)
    return (x > y) - (x < y);
 }
 
-/* Decodes a window of the test part token by token, after its first half; seconds a token, or NONE without a model. */
+/* Decodes the second half of a window of the test part token by token: seconds a token, LAB_NONE without a model. */
 static double decode(lab *l, const char *key, mod_session **session)
 {
    char name[512];
@@ -312,18 +298,18 @@ static double decode(lab *l, const char *key, mod_session **session)
       mod_session_desc desc = {0};
       model_name(name, sizeof name, key);
       mod_file *file = mod_file_open(name, NULL, &l->err);
-      if (!file) return NONE;
+      if (!file) return LAB_NONE;
       int ok = mod_file_load(file, l->model, NULL, &l->err) == MOD_RESULT_OK &&
                (*session = mod_session_create(l->model, &desc, NULL, &l->err));
       mod_file_close(file);
-      if (!ok) return lab_failed(name, l->err.message), NONE;
+      if (!ok) return lab_failed(name, l->err.message), LAB_NONE;
    }
    mod_session_reset(*session);
    if (!lab_fill(l, TEXT_TEST, 0, 1, 1) || mod_session_feed(*session, l->tokens, half, &l->err) != MOD_RESULT_OK)
-      return NONE;
+      return LAB_NONE;
    double began = lab_seconds();
    for (int i = half; i < SPEC_CONTEXT; ++i)
-      if (mod_session_feed(*session, l->tokens + i, 1, &l->err) != MOD_RESULT_OK) return NONE;
+      if (mod_session_feed(*session, l->tokens + i, 1, &l->err) != MOD_RESULT_OK) return LAB_NONE;
    return (lab_seconds() - began) / (SPEC_CONTEXT - half);
 }
 
@@ -358,7 +344,9 @@ static int time_all(void)
          v[3 + 4 * kind] = s[n / 4]; v[4 + 4 * kind] = s[3 * n / 4];
       }
       put(to, jobs[i].key, v, 9);
-      printf("%s: %.1f ms a step, %.1f us a token\n", jobs[i].key, 1e3 * v[2], 1e6 * v[6]);
+      printf("%s: %.1f ms a step", jobs[i].key, 1e3 * v[2]);
+      if (v[6] >= 0) printf(", %.1f us a token", 1e6 * v[6]);
+      putchar('\n');
    }
    for (int i = 0; labs && i < n_jobs; ++i) {
       mod_session_destroy(sessions[i]);
@@ -377,7 +365,7 @@ static int open_text(void)
    text_desc desc = {0};
    text_error err;
    uint64_t fnv;
-   memcpy(desc.shares, shares, sizeof shares);
+   memcpy(desc.shares, spec_shares, sizeof desc.shares);
    for (size_t i = 0; quick && i < sizeof made_up; ++i)
       made_up[i] = (char)('a' + mod_random_bits(1, 0, i / 3) % (1 + i % 3 * 8));
    if (data) {
@@ -410,7 +398,7 @@ int main(int argc, char **argv)
    for (int i = 0; i < n_jobs && !estimate; ++i) {
       lab l;
       double v[VALUES];
-      for (int k = 0; k < VALUES; ++k) v[k] = NONE;
+      for (int k = 0; k < VALUES; ++k) v[k] = LAB_NONE;
       v[FLOPS] = jobs[i].flops;
       begin(&l, &jobs[i]);
       int ok = lab_make(&l) && measure(&l, jobs[i].key, jobs[i].full, v);

@@ -1,4 +1,4 @@
-/* lab.h - train a model on a text and measure it: what bench/learn.c and bench/experiments.c share
+/* lab.h - train a model on a text and measure it: what learn.c, experiments.c and routing.c share
 
    Include it after ../examples/common/text.h and ../mod.h. A function that fails says why on stderr and returns 0. */
 #ifndef LAB_H
@@ -23,7 +23,7 @@ typedef struct lab {
    mod_error err;
 } lab;
 
-/* What an evaluation gives: nats per target, and counts over all routed blocks and experts that choose. */
+/* What an evaluation gives: nats per target, and counts over all routed blocks. */
 typedef struct lab_result {
    double loss;
    mod_path_stats all;
@@ -101,18 +101,28 @@ static inline int lab_step(lab *l, mod_step_info *info)
    return lab_failed("training", l->err.message);
 }
 
-static inline void lab_add(mod_path_stats *to, int64_t tokens, int64_t kept, int decided, int64_t predicted,
-                           int64_t hits, int64_t agree)
-{
-   to->tokens += tokens; to->kept += kept;
-   if (!decided) return;
-   to->decided = 1; to->predicted += predicted; to->hits += hits; to->agree += agree;
-}
-
-/* Adds what the routed blocks of a forward pass did, or one block. */
+/* Adds what a block did, if it is routed. */
 static inline void lab_count(mod_path_stats *to, const mod_block_stats *b)
 {
-   if (b->routed) lab_add(to, b->tokens, b->kept, b->decided, b->predicted, b->hits, b->agree);
+   if (!b->routed) return;
+   to->tokens += b->tokens; to->kept += b->kept;
+   if (!b->decided) return;
+   to->decided = 1; to->predicted += b->predicted; to->hits += b->hits; to->agree += b->agree;
+}
+
+/* Accuracy, precision and recall of the deciding logits, of a top-k pass; the share that is taken, of a causal one.
+   LAB_NONE where there is none. */
+enum { LAB_ACCURACY, LAB_PRECISION, LAB_RECALL, LAB_SHARE, LAB_RATES };
+static const double LAB_NONE = -1;
+static inline void lab_rates(double to[LAB_RATES], const mod_path_stats *topk, const mod_path_stats *causal)
+{
+   for (int i = 0; i < LAB_RATES; ++i) to[i] = LAB_NONE;
+   if (topk->decided) {
+      to[LAB_ACCURACY] = (double)topk->agree / (double)topk->tokens;
+      to[LAB_PRECISION] = topk->predicted ? (double)topk->hits / (double)topk->predicted : 0;
+      to[LAB_RECALL] = (double)topk->hits / (double)topk->kept;
+   }
+   if (causal->tokens) to[LAB_SHARE] = (double)causal->kept / (double)causal->tokens;
 }
 
 /* How many windows, at most `most`, are taken from a part. */

@@ -26,7 +26,7 @@ static const char *const names[] = {"mod", "dense-6", "stochastic", "dense-10", 
 static const int layers[MODELS] = {LAYERS, 6, LAYERS, LAYERS};
 static const int selects[MODELS] = {MOD_SELECT_LEARNED, MOD_SELECT_ALL, MOD_SELECT_STOCHASTIC, MOD_SELECT_ALL};
 
-/* What is measured, a column of the CSV each. NONE: an empty field. ACCURACY, RECALL, SHARE stand beside each other. */
+/* What is measured, a column of the CSV each. LAB_NONE: an empty field. ACCURACY, RECALL, SHARE are side by side. */
 enum {
    PARAMS, FLOPS, TOPK, CAUSAL, ACCURACY, RECALL, SHARE, CAL_CAUSAL, CAL_ACCURACY, CAL_RECALL, CAL_SHARE, SECONDS,
    BLOCKS, PER_BLOCK = 3, VALUES = BLOCKS + PER_BLOCK * ROUTED
@@ -34,7 +34,6 @@ enum {
 static const char columns[] = "model,seed,steps,text_fnv1a,params,flops_per_token,topk_loss,causal_loss,accuracy,"
    "recall,causal_share,calibrated_causal_loss,calibrated_accuracy,calibrated_recall,calibrated_causal_share,"
    "train_seconds";
-static const double NONE = -1;
 
 /* For each seed of `mod`, with thresholds of 0. Accuracy, recall, share: the mean over its routed blocks. */
 enum { BARS = 5 };
@@ -95,12 +94,11 @@ static int train(lab *l, const char *name, double *seconds)
    return 1;
 }
 
-/* Accuracy and recall of the deciding logits, of a top-k pass; the share that is taken, of a causal one. */
 static void rates(double *to, const mod_path_stats *topk, const mod_path_stats *causal)
 {
-   to[0] = topk->decided ? (double)topk->agree / (double)topk->tokens : NONE;
-   to[1] = topk->decided ? (double)topk->hits / (double)topk->kept : NONE;
-   to[2] = causal->tokens ? (double)causal->kept / (double)causal->tokens : NONE;
+   double r[LAB_RATES];
+   lab_rates(r, topk, causal);
+   to[0] = r[LAB_ACCURACY]; to[1] = r[LAB_RECALL]; to[2] = r[LAB_SHARE];
 }
 
 static int evaluate(lab *l, int mode, lab_result *to, mod_path_stats *blocks)
@@ -146,7 +144,7 @@ static int find(const char *key, double *v)
       if (strncmp(line, key, strlen(key)) != 0) continue;
       for (char *at = line + strlen(key), *end; n < VALUES && *at == ','; at = end) {
          double x = strtod(++at, &end);
-         v[n++] = end == at ? NONE : x;
+         v[n++] = end == at ? LAB_NONE : x;
       }
       if (n == VALUES && strchr(line, '\n')) return 1;
    }
@@ -238,7 +236,8 @@ int main(int argc, char **argv)
 
    printf("Text: %s, %llu bytes, fnv1a %s; %d windows of %d bytes for validation; %d threads.\n%s\n\n",
           strcmp(hash, tinyshakespeare) == 0 ? "tinyshakespeare" : "NOT tinyshakespeare, for which the bars are",
-          (unsigned long long)text.n_bytes, hash, lab_windows(&text, TEXT_VALIDATION, CONTEXT, VALIDATION_MOST), CONTEXT, threads,
+          (unsigned long long)text.n_bytes, hash, lab_windows(&text, TEXT_VALIDATION, CONTEXT, VALIDATION_MOST), CONTEXT,
+          threads,
           mod_build_info());
    printf("| model | seed | params | FLOPs/token | steps | top-k loss | causal loss | gap %% | accuracy %% | recall %% "
           "| routed share %% | seconds |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
@@ -251,7 +250,7 @@ int main(int argc, char **argv)
          int ok = find(key, v);
          kept += ok;
          if (!ok) {
-            for (int i = 0; i < VALUES; ++i) v[i] = NONE;
+            for (int i = 0; i < VALUES; ++i) v[i] = LAB_NONE;
             set(&l, m, seed);
             ok = measure(&l, m, v) && append(key, v);
             lab_end(&l);

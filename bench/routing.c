@@ -9,9 +9,9 @@
 #include "../examples/common/spearman.h"
 #include "../mod.h"
 #include "lab.h"
+#include "experiments/spec.h"
 
 enum { WINDOWS = 512, SEQS = 32, BINS = 50, DECILES = 10, POSITIONS = 16, LAYERS_MOST = 64, BYTES = 256, RARE = 200 };
-static const int shares[TEXT_N_PARTS] = {96, 2, 2};
 
 /* For the map: lines of our own, in the language of the text. */
 static const char sample[] =
@@ -208,7 +208,7 @@ int main(int argc, char **argv)
    if (asked <= 0) return asked == 0 ? 0 : 2;
    if (!data || !model || !out) return lab_failed("options", "say --data FILE --model MODEL --out FILE"), 2;
    desc.paths = &data; desc.n_paths = 1;
-   memcpy(desc.shares, shares, sizeof shares);
+   memcpy(desc.shares, spec_shares, sizeof desc.shares);
    if (!text_open(&text, &desc, &err)) return lab_failed(data, err.message), 2;
    FILE *to = fopen(out, "w");
    if (!to) return lab_failed(out, strerror(errno)), 2;

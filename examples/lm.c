@@ -1020,21 +1020,25 @@ static int calibrate(lm *m)
 
 /* ---- what it says ------------------------------------------------------------------------------------------------ */
 
+static double flops_a_byte(const mod_config *cfg)
+{
+   mod_flops flops;
+   mod_error err;
+   return mod_config_flops(cfg, 1, &cfg->context, NULL, &flops, &err) == MOD_RESULT_OK ? flops.total / cfg->context : 0;
+}
+
 /* Sizes and costs, each beside those of the dense model of the same shape. */
 static int print_model(const lm *m)
 {
    mod_error err;
    mod_plan plan[2];
-   mod_flops flops[2];
    mod_config cfg[2] = {m->cfg, m->cfg};
    number a, b;
-   int length = m->cfg.context, routed = 0, experts = 0;
+   int routed = 0, experts = 0;
    double share = 0, cached = 0, head = (double)m->cfg.d_model / m->cfg.n_heads;
    make_dense(&cfg[1]);
    for (int i = 0; i < 2; ++i)
-      if (mod_model_plan(&cfg[i], &m->how, &plan[i], &err) != MOD_RESULT_OK ||
-          mod_config_flops(&cfg[i], 1, &length, NULL, &flops[i], &err) != MOD_RESULT_OK)
-         return failed("model", &err);
+      if (mod_model_plan(&cfg[i], &m->how, &plan[i], &err) != MOD_RESULT_OK) return failed("model", &err);
    for (int l = 0; l < m->cfg.n_layers; ++l) {
       mod_block_config block = mod_config_block(&m->cfg, l);
       double takes = share_of(block.select, block.capacity);
@@ -1048,7 +1052,7 @@ static int print_model(const lm *m)
       const char *what;
       double here, dense;
    } line[] = {{"parameters", (double)plan[0].n_params, (double)plan[1].n_params},
-               {"FLOPs a byte forward", flops[0].total / length, flops[1].total / length},
+               {"FLOPs a byte forward", flops_a_byte(&cfg[0]), flops_a_byte(&cfg[1])},
                {"bytes of cache a byte", cached * row, row},
                {"KB of the model", (double)plan[0].model / 1024, (double)plan[1].model / 1024},
                {"KB to train it, beside", (double)plan[0].trainer / 1024, (double)plan[1].trainer / 1024}};
@@ -1419,13 +1423,6 @@ static int lm_info(lm *m)
    return EXIT_SUCCESS;
 }
 
-static double flops_a_byte(const mod_config *cfg)
-{
-   mod_flops flops;
-   mod_error err;
-   return mod_config_flops(cfg, 1, &cfg->context, NULL, &flops, &err) == MOD_RESULT_OK ? flops.total / cfg->context : 0;
-}
-
 /* The model of the routing asked for that has the width of another, and the FLOPs of its forward pass. */
 static int lm_match(lm *m)
 {
@@ -1433,7 +1430,8 @@ static int lm_match(lm *m)
    mod_plan plan[2];
    mod_error err;
    number a, b;
-   int end = 0, dense = o.flops_of && sscanf(o.flops_of, "%dx%d%n", &o.layers, &o.width, &end) == 2 && !o.flops_of[end];
+   int end = 0, dense = o.flops_of && sscanf(o.flops_of, "%9dx%9d%n", &o.layers, &o.width, &end) == 2 &&
+                        !o.flops_of[end];
    if (!o.flops_of) return failed_file("match", "say --flops-of MODEL, or BLOCKSxWIDTH"), EXIT_USAGE;
    if (!dense && !open_model(m, o.flops_of)) return EXIT_FAILURE;
    of = m->cfg;
@@ -1455,8 +1453,8 @@ static int lm_match(lm *m)
              i ? "matched" : "given", c.n_layers, c.d_model, c.d_ff, grouped(a, flops_a_byte(&c)),
              grouped(b, (double)plan[i].n_params));
    }
-   printf("\nnext      lm train --layers %d --width %d --heads %d --context %d --d-ff %d, and the options of this command\n"
-          "          but --flops-of\n", cfg.n_layers, cfg.d_model, cfg.n_heads, cfg.context, cfg.d_ff);
+   printf("\nnext      lm train --layers %d --width %d --heads %d --context %d --d-ff %d, and the options of this "
+          "command\n          but --flops-of\n", cfg.n_layers, cfg.d_model, cfg.n_heads, cfg.context, cfg.d_ff);
    return EXIT_SUCCESS;
 }
 

@@ -58,7 +58,8 @@ check "of two models" awk -F, 'END { exit NR != 3 }' "$dir/speed.csv"
 check "and of decoding" awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
    $at["causal"] == "both" && !($at["token_median"] > 0) { exit 1 }' "$dir/speed.csv"
 awk 'BEGIN { for (i = 0; i < 60000; i++) printf "word %d of a text\n", i * i % 997 }' >"$dir/text"
-model=$(ls build/models/*_both_*_1e-3_1.safetensors | head -n 1)
+hash=$(sed -n '2s/,.*//p' "$dir/runs.csv")
+model=$(ls build/models/"$hash"_*_both_*_1e-3_1.safetensors)
 check "routing" routing
 check "its shares are of one" awk -F, '$1 == "engaged" { sum[$2] += $4 } END { exit !(sum[0] > 0.999 && sum[0] < 1.001 &&
    sum[1] > 0.999 && sum[1] < 1.001) }' "$dir/routing.csv"

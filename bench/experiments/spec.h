@@ -7,6 +7,7 @@
 
 /* What no run varies. */
 enum { SPEC_VOCAB = 256, SPEC_CONTEXT = 256 };
+static const int spec_shares[3] = {96, 2, 2}; /* of the text: to train on, validation, test */
 static const double spec_weight_decay = 0.1, spec_clip_norm = 1, spec_warmup = 0.05;
 
 typedef enum spec_field {
