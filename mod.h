@@ -872,8 +872,9 @@ MODDEF mod_result mod_model_plan(const mod_config *cfg, const mod_train_desc *ho
 MODDEF mod_model *mod_model_init(const mod_config *cfg, void *memory, size_t size, mod_error *err);
 MODDEF mod_model *mod_model_create(const mod_config *cfg, const mod_allocator *allocator, mod_error *err);
 MODDEF void mod_model_destroy(mod_model *model);
-/* Random initial weights, keyed by (seed, tensor's name, element): N(0, 0.02); output projections of attention and MLP
-   times 1/sqrt(2 n_layers); norms 1, biases 0; predictors start at the base rate. Thresholds 0. */
+/* Random initial weights, keyed by (seed, tensor's name, element): matrices of attention and MLP N(0, 1/sqrt(inputs)),
+   those that write to the residual times 1/sqrt(2 n_layers); all others, routers too, N(0, 0.02); norms 1, biases 0;
+   predictors start at the base rate. Thresholds 0. */
 MODDEF mod_result mod_model_randomize(mod_model *model, uint64_t seed, mod_error *err);
 
 /* The resolved config, whose blocks point into the model. A zeroed one for NULL. */
@@ -4538,7 +4539,7 @@ MOD__FN int mod__router_spec(const mod_config *c, int block, int slot, mod__spec
 /* *s describes the tensor in a slot of a block (-1: the model); 0 if this model has none there. */
 MOD__FN int mod__spec_of(const mod_config *c, int block, int slot, mod__spec *s)
 {
-   const double std = 0.02, out_std = std / sqrt(2.0 * c->n_layers);
+   const double std = 0.02, fan = 1 / sqrt((double)c->d_model), out = 1 / sqrt(2.0 * c->n_layers);
    int d = c->d_model, kv = d / c->n_heads * c->n_kv_heads, ff = c->d_ff;
    int bias = c->bias == MOD_BIAS_ON, norm_bias = bias && c->norm == MOD_NORM_LAYER;
    int gated = c->activation == MOD_ACTIVATION_SWIGLU, pooled = c->head >= MOD_HEAD_CLASS, has;
@@ -4560,21 +4561,21 @@ MOD__FN int mod__spec_of(const mod_config *c, int block, int slot, mod__spec *s)
 
    case MOD__NORM1_GAIN: *s = mod__vector("norm1.gain", d, 1); return 1;
    case MOD__NORM1_BIAS: *s = mod__vector("norm1.bias", d, 0); return norm_bias;
-   case MOD__WQ: *s = mod__matrix("attn.wq", d, d, std); return 1;
+   case MOD__WQ: *s = mod__matrix("attn.wq", d, d, fan); return 1;
    case MOD__BQ: *s = mod__vector("attn.bq", d, 0); return bias;
-   case MOD__WK: *s = mod__matrix("attn.wk", d, kv, std); return 1;
+   case MOD__WK: *s = mod__matrix("attn.wk", d, kv, fan); return 1;
    case MOD__BK: *s = mod__vector("attn.bk", kv, 0); return bias;
-   case MOD__WV: *s = mod__matrix("attn.wv", d, kv, std); return 1;
+   case MOD__WV: *s = mod__matrix("attn.wv", d, kv, fan); return 1;
    case MOD__BV: *s = mod__vector("attn.bv", kv, 0); return bias;
-   case MOD__WO: *s = mod__matrix("attn.wo", d, d, out_std); return 1;
+   case MOD__WO: *s = mod__matrix("attn.wo", d, d, out * fan); return 1;
    case MOD__BO: *s = mod__vector("attn.bo", d, 0); return bias;
    case MOD__NORM2_GAIN: *s = mod__vector("norm2.gain", d, 1); return 1;
    case MOD__NORM2_BIAS: *s = mod__vector("norm2.bias", d, 0); return norm_bias;
-   case MOD__W1: *s = mod__matrix("mlp.w1", d, ff, std); has = 1; break;
+   case MOD__W1: *s = mod__matrix("mlp.w1", d, ff, fan); has = 1; break;
    case MOD__B1: *s = mod__vector("mlp.b1", ff, 0); has = bias; break;
-   case MOD__WG: *s = mod__matrix("mlp.wg", d, ff, std); has = gated; break;
+   case MOD__WG: *s = mod__matrix("mlp.wg", d, ff, fan); has = gated; break;
    case MOD__BG: *s = mod__vector("mlp.bg", ff, 0); has = gated && bias; break;
-   case MOD__W2: *s = mod__matrix("mlp.w2", ff, d, out_std); has = 1; break;
+   case MOD__W2: *s = mod__matrix("mlp.w2", ff, d, out / sqrt((double)ff)); has = 1; break;
    case MOD__B2: *s = mod__vector("mlp.b2", d, 0); has = bias; break;
    default: return mod__router_spec(c, block, slot, s);
    }

@@ -257,6 +257,7 @@ static void begin(lab *l, const job *j)
    l->how.n_threads = threads;
    l->text = &text;
    l->eval_seqs = EVAL_SEQS;
+   l->init = strcmp(j->s.value[SPEC_INIT], "fan") == 0 ? 0 : spec_number(&j->s, SPEC_INIT);
    l->seed = strtoull(j->s.value[SPEC_SEED], NULL, 10);
 }
 

@@ -5,6 +5,7 @@
 #define LAB_H
 
 #include <time.h>
+#include "flat.h"
 
 typedef struct lab {
    /* Set before lab_make: */
@@ -13,6 +14,7 @@ typedef struct lab {
    text_corpus *text;
    int eval_seqs; /* sequences of a batch of evaluation */
    uint64_t seed; /* of weights, windows and random selection */
+   double init;   /* 0: the library's random weights; else those of flat.h, and their deviation */
    int repeats;   /* 1: windows are drawn, so that they overlap; 0: dealt, so that no byte is a target twice */
    /* The rest is its own. */
    mod_model *model;
@@ -53,6 +55,12 @@ static inline void lab_end(lab *l)
    l->tape = NULL; l->trainer = NULL; l->model = NULL; l->tokens = l->targets = NULL;
 }
 
+static inline mod_result lab_randomize(lab *l)
+{
+   return l->init > 0 ? flat_randomize(l->model, l->seed, l->init, &l->err)
+                      : mod_model_randomize(l->model, l->seed, &l->err);
+}
+
 static inline int lab_make(lab *l)
 {
    mod_tape_desc desc = {0};
@@ -67,7 +75,7 @@ static inline int lab_make(lab *l)
    l->batch.length = l->cfg.context; l->batch.tokens = l->tokens; l->batch.targets = l->targets;
    l->batch.seed = l->seed; l->batch.n_seqs = l->eval_seqs;
    l->model = mod_model_create(&l->cfg, NULL, &l->err);
-   if (!l->model || mod_model_randomize(l->model, l->seed, &l->err) != MOD_RESULT_OK ||
+   if (!l->model || lab_randomize(l) != MOD_RESULT_OK ||
        !(l->trainer = mod_trainer_create(l->model, &l->how, NULL, &l->err)))
       return lab_failed("model", l->err.message);
    for (int mode = MOD_MODE_TOPK; mode <= MOD_MODE_CAUSAL; ++mode) {

@@ -18,6 +18,7 @@
 enum { VOCAB = 256, CONTEXT = 256, WIDTH = 128, HEADS = 4, SEQS = 16, STEPS = 400, SEEDS = 3 };
 enum { VALIDATION_MOST = 512, EVAL_SEQS = 64, LAYERS = 10, ROUTED = 5 };
 static const double lr = 2e-3, weight_decay = 0.1, clip_norm = 1, warmup = 0.05, capacity = 0.125;
+static const double init = 0.02; /* as flat.h has it: of mod.h before 0.5 */
 static const int shares[TEXT_N_PARTS] = {90, 8, 2};
 static const char *const tinyshakespeare = "4016c93c3be74c18"; /* its text_hash */
 
@@ -76,6 +77,7 @@ static void set(lab *l, int m, int seed)
    l->text = &text;
    l->eval_seqs = EVAL_SEQS;
    l->seed = (uint64_t)seed;
+   l->init = init;
    l->repeats = 1;
 }
 

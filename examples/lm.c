@@ -70,7 +70,7 @@ static void set_defaults(void)
 {
    o.layers = 6; o.width = 48; o.heads = 3; o.context = 128; o.every = 2; o.capacity = 0.125; o.gate = MOD_GATE_RAW;
    o.causal = MOD_CAUSAL_PREDICTOR;
-   o.seqs = 4; o.lr = 1e-2; o.seconds = 75; o.save_every = 60; o.seed = 1;
+   o.seqs = 4; o.lr = 4e-3; o.seconds = 75; o.save_every = 60; o.seed = 1;
    o.tokens = 400; o.temperature = 0.8; o.top_p = 1; o.prompt = "\n";
    o.part = TEXT_TEST; o.windows = 64; o.columns = 76; o.at = TEXT_NONE;
 }
@@ -78,14 +78,14 @@ static void set_defaults(void)
 /* For --task sums, which a model of this size learns in less than a minute; eight lines in a context. */
 static void set_task_defaults(void)
 {
-   o.layers = 4; o.context = 8 * SUMS_LINE; o.seqs = 8; o.lr = 5e-3; o.prompt = "\n";
+   o.layers = 4; o.context = 8 * SUMS_LINE; o.seqs = 8; o.prompt = "\n";
 }
 
 #define OPTION_TASK \
    {"--task", "T", OPTION_CHOICE, &o.task, 0, 0, task_names, \
     "instead of a text: sums, generated lines such as 9+2+6=17, which show\n" \
     "what routing picks; the defaults are then --layers 4 --context 72\n" \
-    "--seqs 8 --lr 0.005"}
+    "--seqs 8"}
 #define TRAINED_ON "                    (default: what the model was trained on)"
 #define OPTIONS_SAVE \
    {"--save-every", "S", OPTION_REAL, &o.save_every, 0, 1e7, NULL, \
@@ -122,7 +122,7 @@ static void set_task_defaults(void)
    {"--seqs", "N", OPTION_INT, &o.seqs, 1, 4096, NULL, \
     "windows of text in a step                                         (default 4)"}, \
    {"--lr", "X", OPTION_ABOVE, &o.lr, 0, 10, NULL, \
-    "highest learning rate                                          (default 0.01)"}, \
+    "highest learning rate                                          (default 0.004)"}, \
    {"--seed", "N", OPTION_COUNT, &o.seed, 0, 0, NULL, \
     "of weights, windows and sampling                                  (default 1)"}
 #define OPTIONS_ROUTING \

@@ -36,11 +36,11 @@ check "nothing was added" cmp -s "$dir/runs.csv" "$dir/whole.csv"
 # The last line is lost, as if it had been stopped; and half a line was written.
 lines=$(wc -l <"$dir/whole.csv")
 head -n $((lines - 1)) "$dir/whole.csv" >"$dir/runs.csv"
-tail -n 1 "$dir/whole.csv" | cut -d, -f1-26 | tr -d '\n' >>"$dir/runs.csv"
+tail -n 1 "$dir/whole.csv" | cut -d, -f1-27 | tr -d '\n' >>"$dir/runs.csv"
 check "what was stopped goes on" go
 check "with one run" grep -q '^1 runs to do' "$dir/out"
-tail -n 1 "$dir/whole.csv" | cut -d, -f1-22,24- >"$dir/a" # but for the seconds
-tail -n 1 "$dir/runs.csv" | cut -d, -f1-22,24- >"$dir/b"
+tail -n 1 "$dir/whole.csv" | cut -d, -f1-23,25- >"$dir/a" # but for the seconds
+tail -n 1 "$dir/runs.csv" | cut -d, -f1-23,25- >"$dir/b"
 check "to the same line" cmp -s "$dir/a" "$dir/b"
 check "figures of it, or why not" figures
 
@@ -58,8 +58,7 @@ check "of two models" awk -F, 'END { exit NR != 3 }' "$dir/speed.csv"
 check "and of decoding" awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
    $at["causal"] == "both" && !($at["token_median"] > 0) { exit 1 }' "$dir/speed.csv"
 awk 'BEGIN { for (i = 0; i < 60000; i++) printf "word %d of a text\n", i * i % 997 }' >"$dir/text"
-hash=$(sed -n '2s/,.*//p' "$dir/runs.csv")
-model=$(ls build/models/"$hash"_*_both_*_1e-3_1.safetensors)
+model=build/models/$(awk -F, '$10 == "both"' "$dir/runs.csv" | cut -d, -f1-20 | tr , _).safetensors
 check "routing" routing
 check "its shares are of one" awk -F, '$1 == "engaged" { sum[$2] += $4 } END { exit !(sum[0] > 0.999 && sum[0] < 1.001 &&
    sum[1] > 0.999 && sum[1] < 1.001) }' "$dir/routing.csv"

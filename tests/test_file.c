@@ -28,6 +28,7 @@ static void counted_free(void *memory) { free(memory); }
 #include "../mod.h"
 #include "test.h"
 #include "hashes.h"
+#include "../bench/flat.h"
 
 static mod_error err;
 
@@ -1776,7 +1777,7 @@ static mem make_checkpoint(int version)
       how.threshold_decay = 0.9;
    }
    owned o = own(&cfg, &how);
-   CHECK(mod_model_randomize(o.model, 2024, NULL) == MOD_RESULT_OK);
+   CHECK(flat_randomize(o.model, 2024, 0.02, NULL) == MOD_RESULT_OK);
    for (int step = 0; step < C_STEPS; ++step) {
       checkpoint_batch(step, tokens, targets, &batch);
       CHECK(mod_train_step(o.trainer, &batch, NULL, &err) == MOD_RESULT_OK);

@@ -80,7 +80,7 @@ int main(void)
    how.n_seqs = BATCH;
    how.steps = STEPS;
    how.warmup = 20;
-   how.lr = 5e-3;
+   how.lr = 2.5e-3;
    how.clip_norm = 1;
    mod_model *model = mod_model_create(&cfg, NULL, &err);
    CHECK(model && mod_model_randomize(model, 1, NULL) == MOD_RESULT_OK);

@@ -18,6 +18,7 @@ typedef enum spec_field {
    SPEC_ROUTER_LOSS,
    SPEC_RAMP,   /* capacity warm-up, as a share of the steps */
    SPEC_MLP, SPEC_EXPERTS, SPEC_CHOICE, SPEC_FACTOR, /* n_experts; mod_choice; capacity_factor */
+   SPEC_INIT, /* fan: the library's; 0.02: matrices of attention and MLP N(0, 0.02) instead of N(0, 1/sqrt(inputs)) */
    SPEC_SEQS, /* windows of a step */
    SPEC_LR, SPEC_SEED,
    SPEC_FIELDS
@@ -26,9 +27,10 @@ typedef enum spec_field {
 /* The names, in the order of the columns of runs.csv, and what a run has that does not say. */
 static const char *const spec_names[SPEC_FIELDS] = {
    "budget", "size", "match", "select", "capacity", "first", "every", "gate", "causal", "router_loss", "ramp", "mlp",
-   "experts", "choice", "factor", "seqs", "lr", "seed"};
+   "experts", "choice", "factor", "init", "seqs", "lr", "seed"};
 static const char *const spec_defaults[SPEC_FIELDS] = {
-   NULL, NULL, "no", "all", "1", "2", "2", "-", "-", "-", "0", "plain", "-", "-", "-", "4", NULL, NULL};
+   NULL, NULL, "no", "all", "1", "2", "2", "-", "-", "-", "0", "plain", "-", "-", "-", "0.02", "4",
+   NULL, NULL};
 
 typedef struct spec {
    char value[SPEC_FIELDS][16];
@@ -56,6 +58,7 @@ static inline const char *spec_config(const spec *s, mod_config *cfg, double *fl
    static const char *const causals[] = {"predictor", "router", "both", "none", NULL};
    static const char *const mlps[] = {"plain", "moe", "mode", NULL};
    static const char *const choices[] = {"token", "expert", NULL};
+   static const char *const inits[] = {"fan", "0.02", NULL};
    mod_config c = {0}, dense = {0};
    mod_flops f;
    mod_error err;
@@ -70,7 +73,8 @@ static inline const char *spec_config(const spec *s, mod_config *cfg, double *fl
    c.causal = spec_word(s, SPEC_CAUSAL, causals);
    c.mlp = spec_word(s, SPEC_MLP, mlps);
    c.choice = spec_word(s, SPEC_CHOICE, choices);
-   if (c.select < 0 || c.gate < 0 || c.causal < 0 || c.mlp < 0 || c.choice < 0) return "an unknown word";
+   if (c.select < 0 || c.gate < 0 || c.causal < 0 || c.mlp < 0 || c.choice < 0 || spec_word(s, SPEC_INIT, inits) < 1)
+      return "an unknown word";
    c.capacity = spec_number(s, SPEC_CAPACITY);
    c.route_first = (int)spec_number(s, SPEC_FIRST);
    c.route_every = (int)spec_number(s, SPEC_EVERY);
