@@ -5,9 +5,11 @@
 
    A finished run is a line of runs.csv, and is not run again: what was stopped goes on. Runs that say full=yes also
    write their course to curves.csv and keep their model in build/models/. The library gives the same bits on every
-   machine with any number of threads, so only the seconds differ from one machine to the next. */
+   machine with any number of threads, so only the seconds differ from one machine to the next. Started twice, it does
+   two runs at a time: with models this small that is faster than two threads for one. */
 #include "../examples/common/text.h" /* before any system header */
 #include "../examples/common/options.h"
+#include <fcntl.h>
 #include <sys/stat.h>
 #include "../mod.h"
 #include "lab.h"
@@ -26,13 +28,13 @@ static const char columns[] = "params,flops_per_token,steps,seconds,train_topk_l
 static const char curve_columns[] = "step,train_topk_loss,validation_loss,accuracy,precision,recall,share,seconds";
 
 static const char *data, *plan = "bench/experiments/plan.txt", *out = "bench/experiments", *stage;
-static int threads = 2, quick, estimate, speed;
+static int threads = 1, quick, estimate, speed;
 static const option table[] = {
    {"--data", "FILE", OPTION_TEXT, &data, 0, 0, NULL, "the text, made by bench/experiments/text.sh"},
    {"--plan", "FILE", OPTION_TEXT, &plan, 0, 0, NULL, "what to run (default bench/experiments/plan.txt)"},
    {"--out", "DIR", OPTION_TEXT, &out, 0, 0, NULL, "where the CSV files are (default bench/experiments)"},
    {"--stage", "NAME", OPTION_TEXT, &stage, 0, 0, NULL, "only the lines of this stage"},
-   {"--threads", "N", OPTION_INT, &threads, 1, 256, NULL, "never changes a result (default 2)"},
+   {"--threads", "N", OPTION_INT, &threads, 1, 256, NULL, "never changes a result (default 1)"},
    {"--speed", NULL, OPTION_FLAG, &speed, 0, 0, NULL,
     "time the first seed's models instead, taking turns: training steps and, of\n"
     "those that full=yes has kept, decoding, into speed.csv; on an idle machine"},
@@ -45,6 +47,7 @@ enum { OPTIONS = sizeof table / sizeof table[0] };
 static text_corpus text;
 static char hash[17];
 static FILE *csv, *curves;
+static int claims; /* a file of which a byte is locked for each run that is under way */
 
 /* ---- a run ------------------------------------------------------------------------------------------------------- */
 
@@ -153,6 +156,15 @@ static int is_done(const char *key)
       if (commas == VALUES) return 1;
    }
    return 0;
+}
+
+/* 0: another process is at this run. What is claimed is free again when its process ends, however it ends. */
+static int claim(const char *key)
+{
+   struct flock one = {0};
+   one.l_type = F_WRLCK; one.l_whence = SEEK_SET; one.l_len = 1;
+   one.l_start = (off_t)(mod_random_stream(key) >> 33);
+   return fcntl(claims, F_SETLK, &one) == 0;
 }
 
 /* Every combination of the alternatives in a line, the last word's changing fastest. */
@@ -387,6 +399,8 @@ int main(int argc, char **argv)
    if (asked <= 0) return asked == 0 ? 0 : 2;
    if (!data && !quick) return lab_failed("no text", "say --data FILE, or --quick"), 2;
    mkdir("build/models", 0777);
+   if ((claims = open("build/models/claims", O_RDWR | O_CREAT, 0666)) < 0)
+      return lab_failed("build/models/claims", strerror(errno)), 2;
    if (!open_text() || !(csv = open_csv("runs.csv", columns, "a+")) ||
        !(curves = open_csv("curves.csv", curve_columns, "a+")) || !read_plan())
       return 2;
@@ -399,6 +413,8 @@ int main(int argc, char **argv)
    for (int i = 0; i < n_jobs && !estimate; ++i) {
       lab l;
       double v[VALUES];
+      left -= cost(&jobs[i]);
+      if (!claim(jobs[i].key) || is_done(jobs[i].key)) continue;
       for (int k = 0; k < VALUES; ++k) v[k] = LAB_NONE;
       v[FLOPS] = jobs[i].flops;
       begin(&l, &jobs[i]);
@@ -406,7 +422,6 @@ int main(int argc, char **argv)
       lab_end(&l);
       if (!ok) return 2;
       put(csv, jobs[i].key, v, VALUES);
-      left -= cost(&jobs[i]);
       rate = cost(&jobs[i]) / v[SECONDS];
       printf("%s: %.4f nats a byte, %.0f s; %d runs left, some %.0f minutes\n", jobs[i].key, v[CAUSAL], v[SECONDS],
              n_jobs - i - 1, left / rate / 60);

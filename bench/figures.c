@@ -22,6 +22,15 @@ static const option table[] = {
    {"--out", "DIR", OPTION_TEXT, &out, 0, 0, NULL, "where the figures go (default docs/figures)"}};
 enum { OPTIONS = sizeof table / sizeof table[0] };
 
+/* Of the plan's two rounds the second is drawn. Budgets: of stage iso, of the stages settings and mode, and the one at
+   which single models are shown. */
+#define ROUND "init=fan seqs=1"
+#define SETTINGS_BUDGET "3e12"
+#define MODE_BUDGET "3e12"
+#define SHOWN_BUDGET "1e13"
+static const char *const budgets[] = {"3e12", "1e13", "3e13"};
+enum { BUDGETS = sizeof budgets / sizeof budgets[0] };
+
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
 
 /* A CSV file without quotes. Row 0 has the names of the columns. */
@@ -187,7 +196,8 @@ static models find(const char *words, int kind, const char *column)
 {
    models m = {0, {0}};
    for (int r = 1; r < runs.n_rows && m.n < MODELS; ++r) {
-      if (!has(&runs, r, column) || !is(&runs, r, words) || (kind && !alike(&runs, r, &runs, kind, in_size))) continue;
+      if (!has(&runs, r, column) || !is(&runs, r, ROUND) || !is(&runs, r, words)) continue;
+      if (kind && !alike(&runs, r, &runs, kind, in_size)) continue;
       int at = 0;
       while (at < m.n && !alike(&runs, r, &runs, m.row[at], in_training)) ++at;
       if (at < m.n) {
@@ -217,7 +227,8 @@ static int mod_kind(void)
    int found = 0, most = 0;
    for (int r = 1; r < runs.n_rows; ++r) {
       int before = 1;
-      if (!has(&runs, r, "test_loss") || !is(&runs, r, "select=learned mlp=plain causal=predictor match=yes")) continue;
+      if (!has(&runs, r, "test_loss") || !is(&runs, r, ROUND " select=learned mlp=plain causal=predictor match=yes"))
+         continue;
       while (before < r && !(alike(&runs, before, &runs, r, in_size) && has(&runs, before, "test_loss"))) ++before;
       if (before < r) continue; /* counted already */
       models same = find("", r, "test_loss");
@@ -399,20 +410,20 @@ static int settings(void)
    static const char name[] = "fig3-settings";
    static const double ticks[] = {6.25, 12.5, 25, 50, 75, 95, 100};
    static const char *const ticks_names[] = {"6.25", "12.5", "25", "50", "", "", "100"};
-   models random = find("budget=1e12 select=stochastic mlp=plain match=yes", 0, "validation_loss");
-   models all = find("budget=1e12 select=all mlp=plain match=no", 0, "validation_loss");
+   models random = find("budget=" SETTINGS_BUDGET " select=stochastic mlp=plain match=yes", 0, "validation_loss");
+   models all = find("budget=" SETTINGS_BUDGET " select=all mlp=plain match=no", 0, "validation_loss");
    int any = random.n ? random.row[0] : best(&all), dense = 0, n = 0;
    const char *size = any ? get(&runs, any, "size") : "";
    for (int i = 0; i < all.n; ++i)
       if (!strcmp(get(&runs, all.row[i], "size"), size)) dense = all.row[i];
    fresh();
    plot_panel p[2] = {{0}};
-   models second = find(say("budget=1e12 size=%s first=2 every=2 " USUAL, size), 0, "validation_loss");
-   models every = find(say("budget=1e12 size=%s every=1 " USUAL, size), 0, "validation_loss");
-   if (!dense || second.n < 2) return skip(name, "runs.csv has no dense model and two capacities of one size at 1e12");
+   models second = find(say("budget=" SETTINGS_BUDGET " size=%s first=2 every=2 " USUAL, size), 0, "validation_loss");
+   models every = find(say("budget=" SETTINGS_BUDGET " size=%s every=1 " USUAL, size), 0, "validation_loss");
+   if (!dense || second.n < 2) return skip(name, "runs.csv has no dense model and two capacities of one size");
 
    value base = of(dense, "validation_loss");
-   p[0].title = say("(a) Capacity, %s FLOPs", ten_to("1e12"));
+   p[0].title = say("(a) Capacity, %s FLOPs", ten_to(SETTINGS_BUDGET));
    p[0].width = 0.46; p[0].height = 310;
    p[0].x.label = "tokens that a routed block takes (%)"; p[0].x.log = 1; p[0].x.lo = 5.2; p[0].x.hi = 120;
    p[0].x.ticks = ticks; p[0].x.names = ticks_names; p[0].x.n_ticks = 7;
@@ -445,7 +456,7 @@ static int settings(void)
    static const char *names[MODELS];
    int rows[MODELS];
    value v[MODELS];
-   models others = find(say("budget=1e12 size=%s mlp=plain match=yes capacity=0.125 every=2", size), 0,
+   models others = find(say("budget=" SETTINGS_BUDGET " size=%s mlp=plain match=yes capacity=0.125 every=2", size), 0,
                         "validation_loss");
    for (int i = 0; i < others.n; ++i) {
       value r = relative(others.row[i], "validation_loss", dense, "validation_loss");
@@ -502,8 +513,9 @@ static int learning(void)
    const char *names[4];
    plot_panel p[4] = {{0}};
    int kind = mod_kind(), rows[4] = {0}, n = 0;
-   models mod = find("budget=3e12", kind, "test_loss"), dense = dense_beside(&mod, "3e12");
-   if (!kind || !(rows[0] = best(&dense)) || !(rows[2] = best(&mod))) return skip(name, "runs.csv has no pair at 3e12");
+   models mod = find("budget=" SHOWN_BUDGET, kind, "test_loss"), dense = dense_beside(&mod, SHOWN_BUDGET);
+   if (!kind || !(rows[0] = best(&dense)) || !(rows[2] = best(&mod)))
+      return skip(name, "runs.csv has no dense and MoD model of one size");
    for (int i = dense.n - 1; i >= 0; --i)
       if (flops(dense.row[i]) >= 1.5 * flops(rows[0])) rows[1] = dense.row[i];
    rows[3] = small(&mod, rows[0]);
@@ -548,7 +560,7 @@ static int learning(void)
       }
       p[k].x.names = ticks; p[k].x.n_ticks = n;
    }
-   return draw(name, say("Learning curves, %s FLOPs", ten_to("3e12")), "Validation loss of two dense and two MoD "
+   return draw(name, say("Learning curves, %s FLOPs", ten_to(SHOWN_BUDGET)), "Validation loss of two dense and two MoD "
                "models against FLOPs and seconds of training; FLOPs of a step and steps a second.", p, 4, 1);
 }
 
@@ -586,16 +598,15 @@ static void near_one(plot_panel *p)
 static int isoflop(void)
 {
    static const char name[] = "fig4-isoflop";
-   static const char *const budgets[] = {"1e12", "3e12", "1e13"};
-   static const plot_marker markers[2][3] = {{PLOT_CIRCLE, PLOT_RING, PLOT_CROSS},
+   static const plot_marker markers[2][BUDGETS] = {{PLOT_CIRCLE, PLOT_RING, PLOT_CROSS},
                                              {PLOT_SQUARE, PLOT_TRIANGLE, PLOT_DIAMOND}};
    static const plot_colour colours[2] = {PLOT_BLUE, PLOT_RED};
-   const char *names[3][2];
-   models m[3][2];
-   int kind = mod_kind(), base[3], n = 0;
+   const char *names[BUDGETS][2];
+   models m[BUDGETS][2];
+   int kind = mod_kind(), base[BUDGETS], n = 0;
    plot_panel p[2] = {{0}};
    fresh();
-   for (int b = 0; b < 3 && kind; ++b) {
+   for (int b = 0; b < BUDGETS && kind; ++b) {
       m[b][1] = find(say("budget=%s", budgets[b]), kind, "test_loss");
       m[b][0] = dense_beside(&m[b][1], budgets[b]);
       base[b] = best(&m[b][0]);
@@ -607,7 +618,7 @@ static int isoflop(void)
    p[0].x.label = "parameters (thousands)"; p[0].x.log = 1;
    p[0].y.label = "test loss (nats a byte)";
    p[1].title = "(b) Beside the best dense model"; p[1].y.label = "test loss / best dense";
-   for (int b = 0; b < 3; ++b)
+   for (int b = 0; b < BUDGETS; ++b)
       for (int k = 0; k < 2 && base[b]; ++k) {
          curve c = add(&p[0], PLOT_LINE, names[b][k], colours[k], markers[k][b], MODELS);
          c.s->dash = b;
@@ -616,7 +627,7 @@ static int isoflop(void)
          if (k == 0) c.labels[0] = say("%s FLOPs", ten_to(budgets[b]));
       }
    ones(&p[1]);
-   for (int b = 0; b < 3; ++b)
+   for (int b = 0; b < BUDGETS; ++b)
       for (int k = 0; k < 2 && base[b]; ++k) {
          curve c = add(&p[1], PLOT_LINE, names[b][k], colours[k], markers[k][b], MODELS);
          c.s->dash = b;
@@ -641,10 +652,10 @@ static int causal(void)
    static const plot_marker rates_markers[] = {PLOT_TRIANGLE, PLOT_CIRCLE, PLOT_DIAMOND, PLOT_NONE};
    plot_panel p[2] = {{0}};
    int kind = mod_kind(), base, n = 0;
-   models mod = find("budget=3e12", kind, "test_loss"), dense = dense_beside(&mod, "3e12");
-   if (!kind || !(base = best(&dense))) return skip(name, "runs.csv has no pair at 3e12");
+   models mod = find("budget=" SHOWN_BUDGET, kind, "test_loss"), dense = dense_beside(&mod, SHOWN_BUDGET);
+   if (!kind || !(base = best(&dense))) return skip(name, "runs.csv has no dense and MoD model of one size");
    fresh();
-   p[0].title = say("(a) Loss, %s FLOPs", ten_to("3e12")); p[0].y.label = "test loss / best dense";
+   p[0].title = say("(a) Loss, %s FLOPs", ten_to(SHOWN_BUDGET)); p[0].y.label = "test loss / best dense";
    p[0].width = p[1].width = 0.5; p[0].height = p[1].height = 300;
    ones(&p[0]);
    curve c = add(&p[0], PLOT_LINE, "dense", PLOT_BLUE, PLOT_CIRCLE, MODELS);
@@ -656,7 +667,7 @@ static int causal(void)
    }
    for (int k = 0; k < 2; ++k) { /* the same models with the router's auxiliary loss */
       static const spec_field in_causal[] = {SPEC_SEED, SPEC_LR, SPEC_SIZE, SPEC_BUDGET, SPEC_CAUSAL, SPEC_FIELDS};
-      models aux = find(k ? "budget=3e12 causal=both" : "budget=3e12 causal=router", 0, "test_loss");
+      models aux = find(say("budget=" SHOWN_BUDGET " causal=%s", k ? "both" : "router"), 0, "test_loss");
       int left = 0;
       for (int i = 0; i < aux.n; ++i)
          if (alike(&runs, aux.row[i], &runs, kind, in_causal)) aux.row[left++] = aux.row[i];
@@ -697,11 +708,11 @@ static int experts(void)
       {"MoE of lowered capacity", "select=all mlp=moe", PLOT_GREY, PLOT_CROSS},
       {"staged MoDE", "select=learned mlp=moe", PLOT_RED, PLOT_SQUARE},
       {"integrated MoDE", "select=all mlp=mode", PLOT_GREEN, PLOT_TRIANGLE}};
-   models m[5], moe = find("budget=1e12 select=all mlp=moe", 0, "validation_loss");
+   models m[5], moe = find("budget=" MODE_BUDGET " select=all mlp=moe", 0, "validation_loss");
    plot_panel p[1] = {{0}};
    fresh();
    for (int k = 0; k < 5; ++k) {
-      models all = find(say("budget=1e12 %s", kinds[k].words), 0, "validation_loss");
+      models all = find(say("budget=" MODE_BUDGET " %s", kinds[k].words), 0, "validation_loss");
       m[k].n = 0;
       for (int i = 0; i < all.n; ++i) {
          double factor = number(&runs, all.row[i], "factor");
@@ -712,7 +723,7 @@ static int experts(void)
       }
    }
    int base = best(&m[0]);
-   if (!base || !m[1].n) return skip(name, "runs.csv has no dense and MoE models of one size at 1e12");
+   if (!base || !m[1].n) return skip(name, "runs.csv has no dense and MoE models of one size");
    p[0].height = 320; p[0].y.label = "validation loss / best dense";
    ones(&p[0]);
    for (int k = 0; k < 5; ++k) {
@@ -722,8 +733,8 @@ static int experts(void)
       normalised(&p[0], &m[k], base, "validation_loss", "validation_loss", &c);
    }
    near_one(&p[0]);
-   return draw(name, say("Experts and depths, %s FLOPs", ten_to("1e12")), "Validation loss relative to the best dense "
-               "model against FLOPs of a forward pass relative to it: dense, MoE, staged and integrated MoDE.", p, 1,
+   return draw(name, say("Experts and depths, %s FLOPs", ten_to(MODE_BUDGET)), "Validation loss relative to the best "
+               "dense model against FLOPs of a forward pass relative to it: dense, MoE, staged and integrated MoDE.", p, 1,
                0);
 }
 
@@ -889,8 +900,9 @@ static int memory(void)
    plot_panel p[5] = {{0}};
    double v[3][5];
    int kind = mod_kind(), rows[3] = {0};
-   models mod = find("budget=3e12", kind, "test_loss"), dense = dense_beside(&mod, "3e12");
-   if (!kind || !(rows[0] = best(&dense)) || !(rows[1] = best(&mod))) return skip(name, "runs.csv has no pair at 3e12");
+   models mod = find("budget=" SHOWN_BUDGET, kind, "test_loss"), dense = dense_beside(&mod, SHOWN_BUDGET);
+   if (!kind || !(rows[0] = best(&dense)) || !(rows[1] = best(&mod)))
+      return skip(name, "runs.csv has no dense and MoD model of one size");
    rows[2] = small(&mod, rows[0]);
    fresh();
    for (int i = 0; i < 3; ++i) {
@@ -918,7 +930,7 @@ static int memory(void)
          point(&c, i, exactly(v[i][k]), say(v[i][k] < 10 ? "%.2f" : v[i][k] < 100 ? "%.1f" : "%.0f", v[i][k]));
       }
    }
-   return draw(name, "Memory", "Bytes of weights, gradients and moments, activations of a batch of 4 windows of 256, "
+   return draw(name, "Memory", "Bytes of weights, gradients and moments, activations of a training step, "
                "and the cache of a session of 256 tokens, as used at the capacity and as reserved, of the best dense "
                "model, the best MoD model, and a small MoD model.", p, 5, 1);
 }

@@ -1,6 +1,7 @@
 #!/bin/sh
-# experiments.sh - the programs of the experiments. The first run of each line of the plan, shortened; then nothing is left
-# to do; what is stopped goes on; a wrong plan is refused with its line; a run in full, its speed, its routing; figures.
+# experiments.sh - the programs of the experiments. The first run of each line of the plan, shortened; then nothing is
+# left to do; what is stopped goes on; two share the work; a wrong plan is refused with its line; a run in full, its
+# speed, its routing; figures.
 cd "$(dirname "$0")/.." || exit 1
 run=build/experiments
 dir=build/experiments.test
@@ -43,6 +44,14 @@ tail -n 1 "$dir/whole.csv" | cut -d, -f1-23,25- >"$dir/a" # but for the seconds
 tail -n 1 "$dir/runs.csv" | cut -d, -f1-23,25- >"$dir/b"
 check "to the same line" cmp -s "$dir/a" "$dir/b"
 check "figures of it, or why not" figures
+
+# Two at a time share the work.
+head -n 1 "$dir/whole.csv" >"$dir/runs.csv"
+go & "./$run" --quick --out "$dir" >"$dir/a" 2>&1
+wait
+cut -d, -f1-20 "$dir/whole.csv" | sort >"$dir/a"
+cut -d, -f1-20 "$dir/runs.csv" | sort >"$dir/b"
+check "two at a time: each run once" cmp -s "$dir/a" "$dir/b"
 
 # A routed model in full: its course, its file, its speed, what its routers do.
 cat >"$dir/plan" <<'END'
