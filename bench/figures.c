@@ -5,9 +5,9 @@
 
    Reads runs.csv, curves.csv and speed.csv as bench/experiments.c writes them, and routing.csv of bench/routing.c. Rows
    are found by what they say, never by their place: a figure whose rows are not there yet is skipped, with a sentence.
-   A model is all runs that differ in the seed only. Of several learning rates it has the one with most seeds; of these,
-   that of the lowest validation loss. "Best" is by validation loss, too; what is drawn of stage iso is the loss on the
-   test part.
+   A model is all runs that differ in the seed only. Of several learning rates and batches it has the one with most
+   seeds; of these, that of the lowest validation loss. "Best" is by validation loss, too; what is drawn of stage iso is
+   the loss on the test part.
 */
 #include "../examples/common/options.h"
 #include "../examples/common/plot.h"
@@ -24,7 +24,7 @@ enum { OPTIONS = sizeof table / sizeof table[0] };
 
 /* Of the plan's two rounds the second is drawn. Budgets: of stage iso, of the stages settings and mode, and the one at
    which single models are shown. */
-#define ROUND "init=fan seqs=1"
+#define ROUND "init=fan"
 #define SETTINGS_BUDGET "3e12"
 #define MODE_BUDGET "3e12"
 #define SHOWN_BUDGET "1e13"
@@ -122,8 +122,9 @@ static int alike(const csv *t, int row, const csv *u, int other, const spec_fiel
    }
    return strcmp(get(t, row, "text"), get(u, other, "text")) == 0;
 }
-static const spec_field in_seed[] = {SPEC_SEED, SPEC_FIELDS}, in_training[] = {SPEC_SEED, SPEC_LR, SPEC_FIELDS};
-static const spec_field in_size[] = {SPEC_SEED, SPEC_LR, SPEC_SIZE, SPEC_BUDGET, SPEC_FIELDS};
+static const spec_field in_seed[] = {SPEC_SEED, SPEC_FIELDS};
+static const spec_field in_training[] = {SPEC_SEED, SPEC_LR, SPEC_SEQS, SPEC_FIELDS};
+static const spec_field in_size[] = {SPEC_SEED, SPEC_LR, SPEC_SEQS, SPEC_SIZE, SPEC_BUDGET, SPEC_FIELDS};
 
 /* ---- models ------------------------------------------------------------------------------------------------------ */
 
@@ -666,7 +667,8 @@ static int causal(void)
       normalised(&p[0], &mod, base, columns[k], "test_loss", &c);
    }
    for (int k = 0; k < 2; ++k) { /* the same models with the router's auxiliary loss */
-      static const spec_field in_causal[] = {SPEC_SEED, SPEC_LR, SPEC_SIZE, SPEC_BUDGET, SPEC_CAUSAL, SPEC_FIELDS};
+      static const spec_field in_causal[] = {SPEC_SEED, SPEC_LR,     SPEC_SEQS,  SPEC_SIZE,
+                                             SPEC_BUDGET, SPEC_CAUSAL, SPEC_FIELDS};
       models aux = find(say("budget=" SHOWN_BUDGET " causal=%s", k ? "both" : "router"), 0, "test_loss");
       int left = 0;
       for (int i = 0; i < aux.n; ++i)
