@@ -122,7 +122,7 @@ static void set_task_defaults(void)
    {"--seqs", "N", OPTION_INT, &o.seqs, 1, 4096, NULL, \
     "windows of text in a step                                         (default 4)"}, \
    {"--lr", "X", OPTION_ABOVE, &o.lr, 0, 10, NULL, \
-    "highest learning rate                                          (default 0.004)"}, \
+    "highest learning rate                                         (default 0.004)"}, \
    {"--seed", "N", OPTION_COUNT, &o.seed, 0, 0, NULL, \
     "of weights, windows and sampling                                  (default 1)"}
 #define OPTIONS_ROUTING \
